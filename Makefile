@@ -1,0 +1,43 @@
+# Everything runs from a fresh clone: `make test` and `make demo` install into .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install test test-all lint demo goldens bench clean
+
+install: .venv/.installed
+
+.venv/.installed: pyproject.toml
+	@command -v java >/dev/null || echo "note: no java found; running queries needs a JDK 17 or newer (explaining them does not)"
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: install lint
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-all: install lint
+	$(BIN)/pytest -n 2
+
+demo: install
+	@echo '$$ penstock explain examples/smartplug/cq1.sql --catalog examples/smartplug/catalog.sql --rate plugs=20000 --why-not'
+	@$(BIN)/penstock explain examples/smartplug/cq1.sql --catalog examples/smartplug/catalog.sql --rate plugs=20000 --why-not --db duckdb
+	@echo '$$ penstock explain examples/smartplug/cq1.sql --catalog examples/smartplug/catalog.sql --rate plugs=20000 --why-not --db postgres'
+	@$(BIN)/penstock explain examples/smartplug/cq1.sql --catalog examples/smartplug/catalog.sql --rate plugs=20000 --why-not --db postgres
+
+goldens: install
+	$(BIN)/python -m tests.goldens
+
+bench: install
+	$(BIN)/penstock bench table2 --output benchmarks/results/table2.json
+	$(BIN)/penstock bench rest --output benchmarks/results/rest.json
+	$(BIN)/penstock bench fuzz --output benchmarks/results/fuzz.json
+	$(BIN)/penstock bench qaware --output benchmarks/results/qaware.json
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

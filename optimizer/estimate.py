@@ -1,0 +1,324 @@
+"""Rates, sizes and distinct values of every operator's output, from the catalog's statistics.
+
+Classical estimation: uniform values, independent predicates, an equi-join keeps 1/max of the distinct keys. Columns
+that join two relations together count as one composite key, so a declared joint statistic is used where there is one.
+Every figure taken from outside is noted with its source, for explain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from costmodel import flow as flows
+from costmodel.flow import Drive, Estimate, Flow, Source
+from optimizer.algebra import (
+    Aggregate,
+    Emission,
+    EquiKey,
+    Join,
+    JoinKind,
+    Leaf,
+    Node,
+    Project,
+    RelationToStream,
+    Scalar,
+    Select,
+    StoredTable,
+    Tree,
+    Window,
+    WindowUnit,
+    aliases,
+    leaves,
+    outputs,
+    post_order,
+    referenced,
+    text,
+)
+from optimizer.catalog import Catalog, Column, Figure, Stream, Table
+from optimizer.selectivity import default_share
+
+DEFAULT_RATE = 1000.0
+DEFAULT_ROWS = 10_000.0
+DEFAULT_GROUPING = 0.1  # distinct values per tuple, where nothing is known
+_WIDTHS = {"BOOLEAN": 1, "TINYINT": 1, "SMALLINT": 2, "INT": 4, "FLOAT": 4, "DATE": 4, "VARCHAR": 24, "TEXT": 24}
+
+
+def drive_of(plan: RelationToStream) -> Drive:
+    """Tuple-driven without an aggregate and with ISTREAM; all others are evaluated at ticks."""
+    aggregated = any(isinstance(node, Aggregate) for node in post_order(plan))
+    return Drive.TUPLE if plan.emission is Emission.ISTREAM and not aggregated else Drive.SLIDE
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A selectivity and how much it is worth."""
+
+    value: float
+    source: Source
+
+
+@dataclass
+class Estimator:
+    """One query's estimates. Nodes are remembered by identity: a plan's nodes are shared, never changed."""
+
+    catalog: Catalog
+    drive: Drive
+    ticks: float
+    relations: dict[str, Leaf]
+    notes: dict[str, Estimate] = field(default_factory=dict)
+    _flows: dict[int, tuple[Node, Flow]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(plan: RelationToStream, catalog: Catalog) -> Estimator:
+        found = leaves(plan)
+        windows = [leaf for leaf in found if isinstance(leaf, Window)]
+        slides = [w.spec.slide for w in windows if w.spec.unit is WindowUnit.TIME and w.spec.slide]
+        estimator = Estimator(catalog, drive_of(plan), flows.tick_rate(slides), {leaf.alias: leaf for leaf in found})
+        for w in windows:
+            if w.spec.unit is WindowUnit.ROWS and w.spec.slide:
+                estimator.ticks += estimator.rate(w.stream).value / w.spec.slide
+        return estimator
+
+    # -- what the catalog says --------------------------------------------------------------------------------------
+
+    def note(self, what: str, figure: Figure | None, default: float) -> Figure:
+        used = figure or Figure(default, Source.DEFAULT)
+        self.notes.setdefault(what, Estimate(what, used.value, used.source))
+        return used
+
+    def rate(self, stream: str) -> Figure:
+        return self.note(f"rate of {stream}", self.catalog.streams[stream].rate, DEFAULT_RATE)
+
+    def rows(self, table: str) -> Figure:
+        return self.note(f"rows of {table}", self.catalog.tables[table].rows, DEFAULT_ROWS)
+
+    def _column(self, alias: str, name: str) -> Column | None:
+        leaf = self.relations.get(alias)
+        relation = self._relation(leaf) if leaf else None
+        return next((c for c in relation.columns if c.name == name), None) if relation else None
+
+    def _relation(self, leaf: Leaf) -> Stream | Table:
+        return self.catalog.streams[leaf.stream] if isinstance(leaf, Window) else self.catalog.tables[leaf.table]
+
+    def width(self, node: Node) -> float:
+        return float(sum(self._column_width(alias, name) for alias, name in outputs(node)))
+
+    def _column_width(self, alias: str, name: str) -> int:
+        column = self._column(alias, name)
+        return _WIDTHS.get(column.type.this.name, 8) if column else 8
+
+    # -- flows ------------------------------------------------------------------------------------------------------
+
+    def flow(self, node: Node) -> Flow:
+        known = self._flows.get(id(node))
+        if known is None:
+            for below in post_order(node):
+                if id(below) not in self._flows and not isinstance(below, RelationToStream):
+                    self._flows[id(below)] = (below, self._estimate(below))
+            known = self._flows[id(node)]
+        return known[1]
+
+    def _estimate(self, node: Node) -> Flow:
+        match node:
+            case Window():
+                return self._window(node)
+            case StoredTable():
+                rows = self.rows(node.table)
+                return flows.stored(rows.value, self.width(node), self.drive, self.ticks, rows.source)
+            case Select():
+                share = self.conjunction(node.predicates)
+                return flows.select(self.flow(node.input), share.value, share.source)
+            case Project():
+                return flows.project(self.flow(node.input), self.width(node))
+            case Join():
+                left, right = self.flow(node.left), self.flow(node.right)
+                share = self.join_share(node)
+                joined = flows.join(left, right, share.value, self.drive, self.ticks, share.source)
+                if node.kind is JoinKind.LEFT and joined.size < left.size:  # every left tuple comes out
+                    rate = left.rate if self.drive is Drive.TUPLE else self.ticks * left.size
+                    joined = Flow(max(rate, joined.rate), left.size, joined.width, False, joined.source)
+                return joined
+            case Aggregate():
+                below = self.flow(node.input)
+                groups = self.groups(node)
+                return flows.aggregate(below, groups.value, self.ticks, self.width(node), groups.source)
+
+    def _window(self, node: Window) -> Flow:
+        rate = self.rate(node.stream)
+        if node.spec.unit is WindowUnit.ROWS:
+            size = float(node.spec.size)
+        else:
+            size = rate.value * node.spec.size / 1_000_000
+        return flows.window(rate.value, size, self.width(node), rate.source)
+
+    # -- distinct values --------------------------------------------------------------------------------------------
+
+    def groups(self, node: Aggregate) -> Figure:
+        rows = self.flow(node.input).size
+        if not node.keys:
+            return Figure(1.0, Source.EXACT)
+        return self.distinct([key.expression for key in node.keys], node.input, rows)
+
+    def distinct(self, keys: Sequence[Scalar], node: Node, rows: float | None = None) -> Figure:
+        """How many different combinations of values these expressions have over a relation, at most its size."""
+        limit = self.flow(node).size if rows is None else rows
+        columns = {(c.table, c.name) for key in keys for c in key.find_all(exp.Column)}
+        value, source = 1.0, Source.EXACT
+        for alias in sorted({alias for alias, _ in columns}):
+            names = frozenset(name for owner, name in columns if owner == alias)
+            figure = self._of_alias(alias, names, node)
+            value, source = value * figure.value, min(source, figure.source)
+        return Figure(max(min(value, limit), min(limit, 1.0)), source)
+
+    def _of_alias(self, alias: str, names: frozenset[str], node: Node) -> Figure:
+        """Follows the columns down to the operator that owns the alias; equi-joins on the way keep the smaller side."""
+        while True:
+            match node:
+                case Select():
+                    node = node.input
+                case Join():
+                    left = alias in aliases(node.left)
+                    matched = _matched(node.keys, alias, names, left)
+                    if matched is not None:
+                        here = self._of_alias(alias, names, node.left if left else node.right)
+                        there = self.distinct(matched, node.right if left else node.left)
+                        return min(here, there, key=lambda f: f.value)
+                    node = node.left if left else node.right
+                case Aggregate():
+                    if names == frozenset(key.name for key in node.keys):
+                        return self.groups(node)
+                    return self._renamed(node, names)
+                case Project():
+                    return self._renamed(node, names)
+                case Window() | StoredTable():
+                    return self._of_leaf(node, names)
+
+    def _renamed(self, node: Aggregate | Project, names: frozenset[str]) -> Figure:
+        items = node.items if isinstance(node, Project) else node.keys
+        stands_for = {item.name: item.expression for item in items}
+        if all(name in stands_for for name in names):
+            return self.distinct([stands_for[name] for name in names], node.input)
+        return Figure(self.flow(node).size, Source.DEFAULT)  # computed values: as many as there are tuples
+
+    def _of_leaf(self, leaf: Leaf, names: frozenset[str]) -> Figure:
+        """The declared joint figure; else the product over declared parts that do not overlap."""
+        relation = self._relation(leaf)
+        size = self.flow(leaf).size
+        if isinstance(relation, Table) and relation.primary_key and names >= set(relation.primary_key):
+            return Figure(size, Source.CATALOG)
+        declared = {s.columns: s.distinct for s in relation.statistics if s.distinct is not None}
+        what = f"distinct {', '.join(sorted(names))} of {relation.name}"
+        if names in declared:
+            return self.note(what, declared[names], 0.0)
+        value, source, left = 1.0, Source.CATALOG, set(names)
+        for part in sorted((columns for columns in declared if columns <= names), key=lambda c: (-len(c), sorted(c))):
+            if part <= left:
+                value, left = value * declared[part].value, left - part
+        if left:
+            value, source = value * max(size * DEFAULT_GROUPING, 1.0), Source.DEFAULT
+        for whole in declared:  # a part has at most as many values as a whole it belongs to
+            if names < whole:
+                value = min(value, declared[whole].value)
+        return self.note(what, Figure(min(value, max(size, 1.0)), source), 0.0)
+
+    # -- selectivities ----------------------------------------------------------------------------------------------
+
+    def conjunction(self, predicates: Sequence[Scalar]) -> Share:
+        value, source = 1.0, Source.EXACT
+        for predicate in predicates:
+            share = self.share(predicate)
+            value, source = value * share.value, min(source, share.source)
+        return Share(value, source)
+
+    def share(self, predicate: Scalar) -> Share:
+        owners = {alias: self.relations[alias] for alias in referenced(predicate) if alias in self.relations}
+        if owners and len(owners) == len(referenced(predicate)):
+            named = {a: leaf.stream if isinstance(leaf, Window) else leaf.table for a, leaf in owners.items()}
+            declared = self._declared(predicate, named)
+            if declared is not None:
+                self.notes.setdefault(text(predicate), Estimate(text(predicate), declared.value, declared.source))
+                return Share(declared.value, declared.source)
+        value, source = default_share(predicate, self._domain)
+        self.notes.setdefault(text(predicate), Estimate(text(predicate), value, source))
+        return Share(value, source)
+
+    def _declared(self, predicate: Scalar, named: dict[str, str]) -> Figure | None:
+        """A selectivity the catalog gives for this very predicate."""
+        relations = [r for name in sorted(set(named.values())) if (r := self.catalog.relation(name))]
+        facts = [fact for relation in relations for fact in relation.selectivities]
+        if not facts:
+            return None
+        plain = predicate.copy()
+        for column in plain.find_all(exp.Column):
+            column.set("table", exp.to_identifier(named[column.table], quoted=True))
+        return next((f.share for f in facts if f.predicate == plain), None)
+
+    def _domain(self, column: exp.Column) -> tuple[float | None, float | None, float | None, float | None]:
+        """Distinct values, smallest, largest, share of NULLs: what the catalog says of a leaf's column."""
+        leaf = self.relations.get(column.table)
+        if leaf is None:
+            return (None, None, None, None)
+        one = next((s for s in self._relation(leaf).statistics if s.columns == {column.name}), None)
+        if one is None:
+            return (None, None, None, None)
+        return (one.distinct.value if one.distinct else None, one.low, one.high, one.nulls)
+
+    def join_share(self, node: Join) -> Share:
+        """Keys to one relation of the right side count as one composite key, then the residue as a selection."""
+        value, source = 1.0, Source.EXACT
+        for keys in key_groups(node.keys):
+            share = self.key_share(keys, node.left, node.right)
+            value, source = value * share.value, min(source, share.source)
+        residue = self.conjunction(node.residue)
+        return Share(value * residue.value, min(source, residue.source))
+
+    def key_share(self, keys: Sequence[EquiKey], left: Node, right: Node) -> Share:
+        if len(keys) == 1:
+            declared = self.share_of_equality(keys[0])
+            if declared is not None:
+                return declared
+        here = self.distinct([key.left for key in keys], left)
+        there = self.distinct([key.right for key in keys], right)
+        return Share(1.0 / max(here.value, there.value, 1.0), min(here.source, there.source))
+
+    def share_of_equality(self, key: EquiKey) -> Share | None:
+        used = referenced(key.left) | referenced(key.right)
+        leaf = {a: self.relations[a] for a in used if a in self.relations}
+        if len(leaf) < len(used):
+            return None
+        named = {a: n.stream if isinstance(n, Window) else n.table for a, n in leaf.items()}
+        for sides in ((key.left, key.right), (key.right, key.left)):
+            figure = self._declared(exp.EQ(this=sides[0].copy(), expression=sides[1].copy()), named)
+            if figure is not None:
+                return Share(figure.value, figure.source)
+        return None
+
+
+def key_groups(keys: Sequence[EquiKey]) -> list[list[EquiKey]]:
+    """Keys between the same two relations, together."""
+    found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[EquiKey]] = {}
+    for key in keys:
+        ends = (tuple(sorted(referenced(key.left))), tuple(sorted(referenced(key.right))))
+        found.setdefault(ends, []).append(key)
+    return list(found.values())
+
+
+def _matched(keys: Sequence[EquiKey], alias: str, names: frozenset[str], left: bool) -> list[Scalar] | None:
+    """The other side's columns, where exactly these columns are joined to one relation."""
+    for group in key_groups(keys):
+        own = [key.left if left else key.right for key in group]
+        if all(isinstance(e, exp.Column) and e.table == alias for e in own) and {e.name for e in own} == names:
+            return [key.right if left else key.left for key in group]
+    return None
+
+
+def window_over_slide(node: Tree) -> float | None:
+    """size / slide of the one window that an operator stands on through stateless operators."""
+    while isinstance(node, Select | Project):
+        node = node.input
+    if isinstance(node, Window) and node.spec.slide:
+        return node.spec.size / node.spec.slide
+    return None

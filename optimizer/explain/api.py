@@ -1,0 +1,46 @@
+"""One call from SQL to an explanation in any format."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from optimizer.catalog import Catalog
+from optimizer.explain.diagram import render_dot, render_mermaid
+from optimizer.explain.document import document
+from optimizer.explain.explanation import Explanation, SweepRange, explain_plan
+from optimizer.explain.text import render_text
+from optimizer.optimize import Options, optimize
+
+
+class Format(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    MERMAID = "mermaid"
+    DOT = "dot"
+
+
+def render(explanation: Explanation, to: Format, why_not: bool = False) -> str:
+    match to:
+        case Format.TEXT:
+            return render_text(explanation, why_not)
+        case Format.JSON:
+            return document(explanation).model_dump_json(indent=2) + "\n"
+        case Format.MERMAID:
+            return render_mermaid(explanation)
+        case Format.DOT:
+            return render_dot(explanation)
+
+
+def explain(
+    sql: str,
+    catalog: Catalog | str,
+    options: Options | None = None,
+    format: Format | str = Format.TEXT,
+    *,
+    why_not: bool = False,
+    trace: bool = False,
+    sweep: SweepRange | None = None,
+) -> str:
+    """Optimizes a query and says why, in one of the formats text, json, mermaid and dot."""
+    optimized = optimize(sql, catalog, options)
+    return render(explain_plan(optimized, why_not=why_not, trace=trace, over=sweep), Format(format), why_not)

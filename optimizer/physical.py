@@ -1,0 +1,269 @@
+"""The physical plan: for every operator the engine it runs in, one MIG per DB-op, and what all that costs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from costmodel.cost import PlanCost
+from costmodel.flow import Drive, Source
+from optimizer.algebra import (
+    Aggregate,
+    Join,
+    Leaf,
+    Node,
+    Project,
+    Relational,
+    RelationToStream,
+    Select,
+    Window,
+    describe,
+    fingerprint,
+    inputs,
+    leaves,
+    operators,
+    post_order,
+)
+from optimizer.costing import Costing, OperatorCost
+from optimizer.placement.problem import PlacementProblem, Site, Units, db_op_u, evaluate, fragments
+from optimizer.sql.render import fragment_sql
+
+LOOP = "loop"
+
+
+class Where(StrEnum):
+    SPE = "spe"
+    DB = "db"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLeaf:
+    id: str
+    node: Leaf
+    rate: float
+    size: float
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOperator:
+    """One relational operator where it runs. `u` of a DB operator is its part of its MIG's."""
+
+    id: str
+    kind: str
+    node: Relational
+    where: Where
+    inputs: tuple[str, ...]
+    rate_in: float
+    rate_out: float
+    size: float
+    u: float
+    unit: str
+    mig: str | None
+    form: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Mig:
+    """A DB-op as deployed: the operators it holds, what it ships in, its SQL, and what its u is made of."""
+
+    id: str
+    engine: str
+    operators: tuple[str, ...]
+    ships: tuple[str, ...]
+    sql: str
+    u: float
+    execution: float
+    send: float
+    fetch: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What runs on its own: an operator, a MIG, or the stream engine's loop."""
+
+    id: str
+    u: float
+
+
+@dataclass(frozen=True)
+class PhysicalPlan:
+    id: str
+    tree: RelationToStream
+    drive: Drive
+    ticks: float
+    database: str
+    units_are: Units
+    leaves: tuple[PlanLeaf, ...]
+    operators: tuple[PlanOperator, ...]
+    migs: tuple[Mig, ...]
+    units: tuple[Unit, ...]
+    cost: PlanCost
+
+    def signature(self) -> tuple[str, tuple[bool, ...]]:
+        """What makes two plans the same whatever they cost: the logical plan and the placement."""
+        return fingerprint(self.tree), tuple(o.where is Where.DB for o in self.operators)
+
+
+def operator_ids(tree: RelationToStream) -> dict[int, str]:
+    """Readable names, by identity of the node: `select.p`, `agg1`, `join2`, `result`; a leaf goes by its alias."""
+    ids: dict[int, str] = {}
+    counts: dict[str, int] = {}
+    for node in post_order(tree):
+        match node:
+            case Select():
+                below = node.input
+                name = f"select.{below.alias}" if isinstance(below, Leaf | Aggregate | Project) else "select"
+            case Join():
+                name = "join"
+            case RelationToStream():
+                continue
+            case _:
+                name = node.alias
+        if name in ("select", "join"):
+            counts[name] = counts.get(name, 0) + 1
+            name = f"{name}{counts[name]}"
+        ids[id(node)] = name
+    return ids
+
+
+def placement_problem(tree: RelationToStream, costing: Costing, units: Units) -> PlacementProblem:
+    """Phase two's numbers for a logical plan; operators in post-order, as `operators` lists them."""
+    nodes = operators(tree)
+    number = {id(node): i for i, node in enumerate(nodes)}
+    sites = []
+    for node in nodes:
+        cost = costing.cost(node)
+        below = tuple(number[id(b)] for b in inputs(node) if id(b) in number)
+        sites.append(Site(below, cost.spe, cost.db, cost.send, cost.fetch))
+    return PlacementProblem(tuple(sites), costing.engines.db_fixed, costing.engines.loop, units)
+
+
+def physical_plan(
+    tree: RelationToStream, costing: Costing, problem: PlacementProblem, in_db: Sequence[bool]
+) -> PhysicalPlan:
+    nodes, ids = operators(tree), operator_ids(tree)
+    costs = [costing.cost(node) for node in nodes]
+    mig_of: dict[int, str] = {}
+    migs = []
+    for k, members in enumerate(fragments(problem, in_db), 1):
+        mig = _mig(f"mig{k}", [nodes[i] for i in members], costing, ids, tree, db_op_u(problem, members))
+        migs.append(mig)
+        mig_of |= dict.fromkeys(members, mig.id)
+    placed = tuple(
+        _operator(node, costs[i], costing, ids, mig_of.get(i), problem.units) for i, node in enumerate(nodes)
+    )
+    found = {id(leaf): leaf for leaf in leaves(tree)}.values()
+    flows = [(leaf, costing.flow(leaf)) for leaf in found]
+    plan_leaves = tuple(PlanLeaf(leaf.alias, leaf, f.rate, f.size, f.source) for leaf, f in flows)
+    cost = evaluate(problem, in_db)
+    units = _units(problem, placed, migs)
+    body = f"{fingerprint(tree)} {tuple(in_db)} {costing.database.name} {cost.bottleneck!r} {cost.utilization!r}"
+    return PhysicalPlan(
+        hashlib.sha256(body.encode()).hexdigest()[:16],
+        tree,
+        costing.engines.drive,
+        costing.engines.ticks,
+        costing.database.name,
+        problem.units,
+        plan_leaves,
+        placed,
+        tuple(migs),
+        units,
+        cost,
+    )
+
+
+def _operator(
+    node: Relational, cost: OperatorCost, costing: Costing, ids: dict[int, str], mig: str | None, units: Units
+) -> PlanOperator:
+    where = Where.SPE if mig is None else Where.DB
+    out = costing.flow(node)
+    name = ids[id(node)]
+    if units is Units.OPERATOR:
+        unit = mig or name
+    else:
+        unit = mig if mig and units is Units.ENGINE else LOOP
+    return PlanOperator(
+        name,
+        kind_of(node),
+        node,
+        where,
+        tuple(ids[id(below)] for below in inputs(node)),
+        sum(costing.flow(below).rate for below in inputs(node)),
+        out.rate,
+        out.size,
+        cost.spe if mig is None else cost.db,
+        unit,
+        mig,
+        cost.form.value if cost.form and mig is None else None,
+        out.source,
+    )
+
+
+def kind_of(node: Relational) -> str:
+    return type(node).__name__.lower()
+
+
+def _mig(
+    name: str, members: list[Relational], costing: Costing, ids: dict[int, str], tree: RelationToStream, u: float
+) -> Mig:
+    inside = {id(node) for node in members}
+    shipped: dict[int, str] = {}
+    send = 0.0
+    for node in members:
+        for below in inputs(node):
+            if id(below) in inside:
+                continue
+            if isinstance(below, Window):
+                send += costing.engines.send(costing.flow(below))
+            elif id(below) in ids and not isinstance(below, Leaf):
+                shipped[id(below)] = _store_name(below, ids)
+                send += costing.engines.send(costing.flow(below))
+    windows = [b.alias for node in members for b in inputs(node) if isinstance(b, Window)]
+    slides = {leaf.spec.slide for leaf in leaves(tree) if isinstance(leaf, Window)}
+    sql = fragment_sql(members[-1], shipped, costing.engines.drive, len(slides) <= 1, costing.database.dialect)
+    return Mig(
+        name,
+        costing.database.name,
+        tuple(ids[id(node)] for node in members),
+        (*windows, *(ids[key] for key in shipped)),
+        sql,
+        u,
+        costing.engines.db_fixed,
+        send,
+        costing.engines.fetch(costing.flow(members[-1])),
+    )
+
+
+def _store_name(node: Node, ids: dict[int, str]) -> str:
+    """A selection right above a window fills the window's store; anything else a table of its own."""
+    base = node
+    while isinstance(base, Select):
+        base = base.input
+    if isinstance(base, Window):
+        return f"win_{base.alias}"
+    return f"in_{ids[id(node)].replace('.', '_')}"
+
+
+def _units(problem: PlacementProblem, placed: tuple[PlanOperator, ...], migs: list[Mig]) -> tuple[Unit, ...]:
+    spe = [o for o in placed if o.where is Where.SPE]
+    match problem.units:
+        case Units.OPERATOR:
+            found = [Unit(LOOP, problem.loop), *(Unit(o.id, o.u) for o in spe), *(Unit(m.id, m.u) for m in migs)]
+        case Units.ENGINE:
+            found = [Unit(LOOP, problem.loop + sum(o.u for o in spe)), *(Unit(m.id, m.u) for m in migs)]
+        case Units.LOOP:
+            found = [Unit(LOOP, problem.loop + sum(o.u for o in spe) + sum(m.u for m in migs))]
+    return tuple(found)
+
+
+def engine_name(operator: PlanOperator, database: str) -> str:
+    return "spark" if operator.where is Where.SPE else database
+
+
+def title(operator: PlanOperator) -> str:
+    return describe(operator.node)

@@ -1,0 +1,1 @@
+"""From continuous SQL and catalog text to the algebra: parse, bind, decorrelate, build, rewrite."""

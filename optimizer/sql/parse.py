@@ -1,0 +1,61 @@
+"""Text to sqlglot expressions, with every failure turned into one kind of error that has a position."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, TokenError
+
+from optimizer.errors import Position, SqlError, position_at
+from optimizer.sql.dialect import Penstock
+
+MAX_TEXT = 200_000
+MAX_NODES = 20_000
+TOO_DEEP = "the text is nested too deeply"
+
+
+def parse_statements(text: str) -> list[exp.Expr]:
+    """The statements of a text, comments and empty ones left out.
+
+    >>> [type(s).__name__ for s in parse_statements("SELECT 1; -- done")]
+    ['Select']
+    """
+    if len(text) > MAX_TEXT:
+        message = f"the text has {len(text)} characters, more than the {MAX_TEXT} that are read"
+        raise SqlError(message, text, None, "a shorter text; views belong into separate queries")
+    try:
+        parsed = Penstock().parse(text, error_level=ErrorLevel.IMMEDIATE, max_nodes=MAX_NODES)
+    except ParseError as error:
+        raise _located(error, text) from None
+    except TokenError as error:
+        start = len(text) if error.end is None else error.end
+        message = "a quote, a comment or a character could not be read"
+        raise SqlError(message, text, position_at(text, max(start - 1, 0)), "close every ' and \" and /*") from None
+    except RecursionError:
+        raise SqlError(TOO_DEEP, text, position_at(text, 0), "fewer nested parentheses or subqueries") from None
+    except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError) as error:
+        # sqlglot fails on a few malformed texts with an error of its own code instead of a ParseError.
+        message = f"the text could not be read as SQL ({type(error).__name__})"
+        raise SqlError(message, text, position_at(text, 0), "one SELECT statement") from None
+    return [s for s in parsed if s is not None and not isinstance(s, exp.Semicolon)]
+
+
+def _located(error: ParseError, text: str) -> SqlError:
+    first = error.errors[0] if error.errors else {}
+    message = str(first.get("description") or error).split("\n")[0].rstrip(".")
+    start = first.get("start")
+    position = position_at(text, start, first.get("end")) if isinstance(start, int) else position_at(text, len(text))
+    found = text[position.start : position.end]
+    if found and found not in message:
+        message = f"{message}, found '{found[:40]}'"
+    return SqlError(message, text, position, str(first.get("form", "")))
+
+
+def position_of(node: exp.Expr, text: str) -> Position | None:
+    """Where a node stands: the first of its parts whose offsets the parser kept."""
+    spans = [(n.meta["start"], n.meta["end"]) for n in node.walk() if isinstance(n.meta.get("start"), int)]
+    return position_at(text, min(spans)[0], min(spans)[1] + 1) if spans else None
+
+
+def refused(message: str, node: exp.Expr, text: str, hint: str) -> SqlError:
+    """The error that refuses a node: what was found, where it stands, and what to write."""
+    return SqlError(message, text, position_of(node, text), hint)

@@ -1,0 +1,1 @@
+"""The ways in: the penstock command, the REST API, the benches."""

@@ -1,0 +1,66 @@
+"""`penstock bench`: one command per experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+bench = typer.Typer(help="Measure the optimizer; each command prints a table.", no_args_is_help=True)
+
+Output = Annotated[Path | None, typer.Option(help="Also write the figures as JSON to this file.")]
+
+
+def _finish(rendered: object, json: str, output: Path | None) -> None:
+    Console(width=None if Console().is_terminal else 150).print(rendered)
+    if output:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json)
+
+
+@bench.command()
+def table2(
+    runs: Annotated[int, typer.Option(help="Runs of each timing; the median is shown.")] = 10, output: Output = None
+) -> None:
+    """Plans examined and optimization times of n-way joins (paper 001, Tables 2 and 3)."""
+    from service.bench import table2 as experiment
+
+    report = experiment.run(runs)
+    _finish(experiment.render(report), experiment.to_json(report), output)
+
+
+@bench.command()
+def qaware(
+    quick: Annotated[bool, typer.Option("--quick", help="50 settings, N up to 10.")] = False, output: Output = None
+) -> None:
+    """Join-ordering heuristics against the optimum (paper 000, sections 3 to 6)."""
+    from service.bench import qaware as experiment
+
+    report = experiment.quick() if quick else experiment.run()
+    _finish(experiment.render(report), experiment.to_json(report), output)
+
+
+@bench.command()
+def rest(requests: Annotated[int, typer.Option(help="Plan requests to send.")] = 500, output: Output = None) -> None:
+    """Latency of uncached plan requests for CQ6 on one worker."""
+    from service.bench import rest as experiment
+
+    report = experiment.run(requests)
+    _finish(experiment.render(report), experiment.to_json(report), output)
+
+
+@bench.command()
+def fuzz(
+    texts: Annotated[int, typer.Option(help="Mutated texts to read.")] = 50_000,
+    seed: Annotated[int, typer.Option(help="Of the mutations.")] = 7,
+    output: Output = None,
+) -> None:
+    """Mutated SQL texts: each must be planned or refused, in bounded time."""
+    from service.bench import fuzz as experiment
+
+    report = experiment.run(texts, seed)
+    _finish(experiment.render(report), experiment.to_json(report), output)
+    if report.crashes or report.hangs:
+        raise typer.Exit(1)

@@ -1,0 +1,121 @@
+"""The penstock command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from costmodel.profile import ProfileError, default_profile, load_profile
+from optimizer.errors import PenstockError, SqlError
+from optimizer.explain.api import Format, render
+from optimizer.explain.explanation import explain_plan
+from optimizer.hints import Hints
+from optimizer.optimize import Options, Search, optimize
+from optimizer.placement.problem import Units
+from optimizer.sql.ddl import parse_catalog
+from service.bench.cli import bench
+from service.overrides import parse_force, parse_rates, parse_sweep
+
+app = typer.Typer(
+    help="Continuous SQL, placed operator by operator on Spark or a database.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(bench, name="bench")
+
+
+@contextmanager
+def errors_for_people(name: str) -> Iterator[None]:
+    """What a user can cause ends in a message and exit code 2, never in a traceback."""
+    try:
+        yield
+    except SqlError as error:
+        _fail(error.render(name))
+    except (PenstockError, ProfileError) as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> None:
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"error: {message}", style="red" if console.is_terminal else None)
+    raise typer.Exit(2)
+
+
+def read_text(path: Path, what: str) -> str:
+    if str(path) == "-":
+        return sys.stdin.read()
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise PenstockError(f"{what} {path} cannot be read: {reason}") from None
+
+
+@app.command()
+def explain(
+    query: Annotated[Path, typer.Argument(help="A file with one continuous query; - reads standard input.")],
+    catalog: Annotated[Path, typer.Option(help="A file with CREATE STREAM, TABLE and STATISTICS statements.")],
+    db: Annotated[str, typer.Option(help="The database: duckdb or postgres.")] = "duckdb",
+    format: Annotated[Format, typer.Option(help="How to show the plan.")] = Format.TEXT,
+    rate: Annotated[list[str] | None, typer.Option(help="What if: a stream's rate or a table's rows, plugs=20000.")] = None,
+    why_not: Annotated[bool, typer.Option("--why-not", help="Show the plans that were not taken.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Show the plan after each step.")] = False,
+    sweep: Annotated[str | None, typer.Option(help="Where the best plan changes: plugs=1000..40000.")] = None,
+    force: Annotated[list[str] | None, typer.Option(help="An operator, or a stream's selections, to spe or db: agg1=db.")] = None,
+    join_order: Annotated[str | None, typer.Option(help="A join order as explain prints it: '((a b) c)'.")] = None,
+    phase_one: Annotated[bool, typer.Option(help="Look for the best logical plan.")] = True,
+    phase_two: Annotated[bool, typer.Option(help="Look for the best placement; without, all in Spark.")] = True,
+    search: Annotated[Search, typer.Option(help="How phase two searches.")] = Search.EXACT,
+    feasibility_check: Annotated[bool, typer.Option(help="Prefer plans that keep up; without, the smallest Cu.")] = True,
+    units: Annotated[Units | None, typer.Option(help="What runs on its own; the profile says, where not given.")] = None,
+    profile: Annotated[Path | None, typer.Option(help="A calibration profile; the shipped one, where not given.")] = None,
+) -> None:
+    """Show the best plan of a continuous query, and why it is the best."""
+    with errors_for_people("catalog" if str(catalog) == "-" else str(catalog)):
+        known = parse_catalog(read_text(catalog, "the catalog"))
+    with errors_for_people(str(query)):
+        options = Options(
+            database=db,
+            rates=parse_rates(rate or []),
+            hints=Hints(parse_force(force or []), join_order, phase_one, phase_two),
+            search=search,
+            feasibility_check=feasibility_check,
+            units=units,
+            profile=load_profile(profile) if profile else default_profile(),
+            profile_name=profile.stem if profile else "default",
+        )
+        optimized = optimize(read_text(query, "the query"), known, options)
+        over = parse_sweep(sweep) if sweep else None
+        sys.stdout.write(render(explain_plan(optimized, why_not, trace, over), format, why_not))
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.")] = 8080,
+    catalogs: Annotated[
+        Path | None, typer.Option(help="A directory of .sql catalogs, registered by their file names.")
+    ] = None,
+) -> None:
+    """Answer plan requests over REST; the OpenAPI document is at /docs."""
+    import uvicorn
+
+    from service.api import create_app
+
+    with errors_for_people(str(catalogs)):
+        registered = {}
+        for path in sorted(catalogs.glob("*.sql")) if catalogs else []:
+            with errors_for_people(str(path)):
+                registered[path.stem] = parse_catalog(read_text(path, "the catalog"))
+    uvicorn.run(create_app(registered), host=host, port=port, log_level="info")
+
+
+def main() -> None:
+    app()
