@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from functools import total_ordering
 
 
+FULL = 1.0 + 1e-9  # a unit whose parts add up to a second is full, in whatever order they are added
+
+
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class PlanCost:
@@ -29,12 +32,12 @@ class PlanCost:
 
     @property
     def feasible(self) -> bool:
-        return self.bottleneck <= 1.0
+        return self.bottleneck <= FULL
 
     @property
     def key(self) -> tuple[float, float]:
         """Sorts as Definition 1 does: all feasible plans share one bottleneck of 1."""
-        return (max(self.bottleneck, 1.0), self.utilization)
+        return (1.0 if self.feasible else self.bottleneck, self.utilization)
 
     def __lt__(self, other: PlanCost) -> bool:
         return self.key < other.key

@@ -15,6 +15,9 @@ from fractions import Fraction
 from math import lcm
 
 
+LARGEST = 1e200  # estimates stop here: infinities would turn into NaN further up
+
+
 class Drive(StrEnum):
     """What makes a query emit: the slide of its windows, or the arrival of a tuple."""
 
@@ -88,9 +91,9 @@ def join(left: Flow, right: Flow, selectivity: float, drive: Drive, ticks: float
     >>> join(a, b, 0.01, Drive.SLIDE, 2.0, Source.EXACT).rate      # 2 ticks a second of 200 rows
     400.0
     """
-    size = left.size * right.size * selectivity
+    size = min(left.size * right.size, LARGEST) * selectivity
     if drive is Drive.TUPLE:
-        rate = (left.rate * right.size + right.rate * left.size) * selectivity
+        rate = min(left.rate * right.size + right.rate * left.size, LARGEST) * selectivity
     else:
         rate = ticks * size
     return Flow(rate, size, left.width + right.width, False, min(left.source, right.source, source))

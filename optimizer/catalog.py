@@ -12,6 +12,9 @@ from costmodel.flow import Source
 from optimizer.errors import HintError
 
 
+MAX_RATE = 1e12  # tuples per second, or rows of a stored table
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     name: str
@@ -94,8 +97,8 @@ class Catalog:
         """What-if: other rates for some streams (or row counts for some tables)."""
         streams, tables = dict(self.streams), dict(self.tables)
         for name, value in rates.items():
-            if not isfinite(value) or value <= 0:
-                raise HintError(f"the rate of {name} must be a positive number, found {value:g}")
+            if not isfinite(value) or not 0 < value <= MAX_RATE:
+                raise HintError(f"the rate of {name} must be positive and at most {MAX_RATE:g}, found {value:g}")
             figure = Figure(value, Source.OVERRIDE)
             if name in streams:
                 streams[name] = replace(streams[name], rate=figure)

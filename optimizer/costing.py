@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from sqlglot import exp
@@ -45,6 +45,7 @@ class Costing:
     estimator: Estimator
     engines: Engines
     database: Engine
+    _costs: dict[int, tuple[Node, OperatorCost]] = field(default_factory=dict)
 
     @staticmethod
     def of(plan: RelationToStream, catalog: Catalog, profile: CalibrationProfile, database: Engine) -> Costing:
@@ -56,6 +57,12 @@ class Costing:
         return self.estimator.flow(node)
 
     def cost(self, node: Relational) -> OperatorCost:
+        known = self._costs.get(id(node))
+        if known is None:
+            known = self._costs[id(node)] = (node, self._price(node))
+        return known[1]
+
+    def _price(self, node: Relational) -> OperatorCost:
         out = self.flow(node)
         below = inputs(node)
         form: AggregateForm | None = None

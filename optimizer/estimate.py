@@ -70,6 +70,9 @@ class Estimator:
     relations: dict[str, Leaf]
     notes: dict[str, Estimate] = field(default_factory=dict)
     _flows: dict[int, tuple[Node, Flow]] = field(default_factory=dict)
+    _distincts: dict[tuple[int, str, frozenset[str]], tuple[Node, Figure]] = field(default_factory=dict)
+    _shares: dict[int, tuple[Scalar, Share]] = field(default_factory=dict)
+    _aliases: dict[int, tuple[Node, frozenset[str]]] = field(default_factory=dict)
 
     @staticmethod
     def of(plan: RelationToStream, catalog: Catalog) -> Estimator:
@@ -174,13 +177,20 @@ class Estimator:
         return Figure(max(min(value, limit), min(limit, 1.0)), source)
 
     def _of_alias(self, alias: str, names: frozenset[str], node: Node) -> Figure:
+        key = (id(node), alias, names)
+        known = self._distincts.get(key)
+        if known is None:
+            known = self._distincts[key] = (node, self._followed(alias, names, node))
+        return known[1]
+
+    def _followed(self, alias: str, names: frozenset[str], node: Node) -> Figure:
         """Follows the columns down to the operator that owns the alias; equi-joins on the way keep the smaller side."""
         while True:
             match node:
                 case Select():
                     node = node.input
                 case Join():
-                    left = alias in aliases(node.left)
+                    left = alias in self._owned(node.left)
                     matched = _matched(node.keys, alias, names, left)
                     if matched is not None:
                         here = self._of_alias(alias, names, node.left if left else node.right)
@@ -195,6 +205,12 @@ class Estimator:
                     return self._renamed(node, names)
                 case Window() | StoredTable():
                     return self._of_leaf(node, names)
+
+    def _owned(self, node: Node) -> frozenset[str]:
+        known = self._aliases.get(id(node))
+        if known is None:
+            known = self._aliases[id(node)] = (node, aliases(node))
+        return known[1]
 
     def _renamed(self, node: Aggregate | Project, names: frozenset[str]) -> Figure:
         items = node.items if isinstance(node, Project) else node.keys
@@ -234,6 +250,12 @@ class Estimator:
         return Share(value, source)
 
     def share(self, predicate: Scalar) -> Share:
+        known = self._shares.get(id(predicate))
+        if known is None:
+            known = self._shares[id(predicate)] = (predicate, self._share(predicate))
+        return known[1]
+
+    def _share(self, predicate: Scalar) -> Share:
         owners = {alias: self.relations[alias] for alias in referenced(predicate) if alias in self.relations}
         if owners and len(owners) == len(referenced(predicate)):
             named = {a: leaf.stream if isinstance(leaf, Window) else leaf.table for a, leaf in owners.items()}

@@ -9,7 +9,7 @@ from time import perf_counter
 
 from costmodel.flow import Drive, Estimate
 from costmodel.profile import CalibrationProfile, default_profile
-from optimizer.algebra import RelationToStream, Tree, Window, describe, fingerprint, inputs, leaves
+from optimizer.algebra import RelationToStream, Tree, Window, describe, inputs, leaves
 from optimizer.catalog import Catalog
 from optimizer.costing import Costing
 from optimizer.engines import Engine, database
@@ -186,11 +186,12 @@ def logical_plans(written: RelationToStream, costing: Costing, catalog: Catalog,
     if not hints.phase_one:
         return [Candidate(as_written(written, costing), "as written", 1)]
     moved = forms(written, costing.estimator, catalog)
-    found: dict[str, Candidate] = {}
+    found: dict[tuple[int, tuple[str, ...]], Candidate] = {}
     for view in View:
         ordered = [order_joins(form, costing, view, options.pair_budget, hints.join_order) for form in moved]
-        best = min(ordered, key=lambda logical: logical.cost)
-        found.setdefault(fingerprint(best.plan), Candidate(best, view.value, len(moved)))
+        which = min(range(len(moved)), key=lambda i: ordered[i].cost)
+        orders = tuple(report.order for report in ordered[which].regions)
+        found.setdefault((which, orders), Candidate(ordered[which], view.value, len(moved)))
     return list(found.values())
 
 

@@ -64,18 +64,28 @@ def explain(
     catalog: Annotated[Path, typer.Option(help="A file with CREATE STREAM, TABLE and STATISTICS statements.")],
     db: Annotated[str, typer.Option(help="The database: duckdb or postgres.")] = "duckdb",
     format: Annotated[Format, typer.Option(help="How to show the plan.")] = Format.TEXT,
-    rate: Annotated[list[str] | None, typer.Option(help="What if: a stream's rate or a table's rows, plugs=20000.")] = None,
+    rate: Annotated[
+        list[str] | None, typer.Option(help="What if: a stream's rate or a table's rows, plugs=20000.")
+    ] = None,
     why_not: Annotated[bool, typer.Option("--why-not", help="Show the plans that were not taken.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Show the plan after each step.")] = False,
     sweep: Annotated[str | None, typer.Option(help="Where the best plan changes: plugs=1000..40000.")] = None,
-    force: Annotated[list[str] | None, typer.Option(help="An operator, or a stream's selections, to spe or db: agg1=db.")] = None,
+    force: Annotated[
+        list[str] | None, typer.Option(help="An operator, or a stream's selections, to spe or db: agg1=db.")
+    ] = None,
     join_order: Annotated[str | None, typer.Option(help="A join order as explain prints it: '((a b) c)'.")] = None,
     phase_one: Annotated[bool, typer.Option(help="Look for the best logical plan.")] = True,
     phase_two: Annotated[bool, typer.Option(help="Look for the best placement; without, all in Spark.")] = True,
     search: Annotated[Search, typer.Option(help="How phase two searches.")] = Search.EXACT,
-    feasibility_check: Annotated[bool, typer.Option(help="Prefer plans that keep up; without, the smallest Cu.")] = True,
-    units: Annotated[Units | None, typer.Option(help="What runs on its own; the profile says, where not given.")] = None,
-    profile: Annotated[Path | None, typer.Option(help="A calibration profile; the shipped one, where not given.")] = None,
+    feasibility_check: Annotated[
+        bool, typer.Option(help="Prefer plans that keep up; without, the smallest Cu.")
+    ] = True,
+    units: Annotated[
+        Units | None, typer.Option(help="What runs on its own; the profile says, where not given.")
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="A calibration profile; the shipped one, where not given.")
+    ] = None,
 ) -> None:
     """Show the best plan of a continuous query, and why it is the best."""
     with errors_for_people("catalog" if str(catalog) == "-" else str(catalog)):

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from costmodel.cost import PlanCost
-from optimizer.join_order.graph import JoinGraph, bits
+from optimizer.join_order.graph import bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,65 +57,71 @@ JoinCost = Callable[[int, int], float]  # u of joining two sets
 _Entry = tuple[float, float, JoinTree]  # bottleneck (at least 1), utilization, tree
 
 
-def pairs(graph: JoinGraph, budget: int) -> list[tuple[int, int]]:
-    """Every connected set and connected complement, the sets that hold the lowest relation first in each pair.
+@lru_cache(maxsize=64)
+def pairs(neighbours: tuple[int, ...], budget: int) -> tuple[tuple[int, int], ...]:
+    """Every connected set and connected complement, the set that holds the lowest relation first in each pair.
 
-    >>> from costmodel.flow import Drive, Flow, Source
-    >>> from optimizer.join_order.graph import Condition
-    >>> one = Flow(1, 1, 1, True, Source.EXACT)
-    >>> chain = JoinGraph((one,) * 3, (), (Condition(0b011, 1), Condition(0b110, 1)), Drive.SLIDE, 1)
-    >>> pairs(chain, 100)
-    [(2, 4), (1, 2), (3, 4), (1, 6)]
+    `neighbours` has, for each relation, the set of those it shares a condition with: here a chain of three.
+
+    >>> pairs((0b010, 0b101, 0b010), 100)
+    ((2, 4), (1, 2), (3, 4), (1, 6))
     """
     found: list[tuple[int, int]] = []
-    for first in _connected_sets(graph):
+    for first in _connected_sets(neighbours):
         low = first & -first
-        for second in _complements(graph, first, low):
+        for second in _complements(neighbours, first, low):
             found.append((first, second))
             if len(found) > budget:
                 raise PairBudgetExceeded
     # Smaller sets first, as the recursion needs; among equals the plan as written first, which then wins ties.
     found.sort(key=lambda pair: ((pair[0] | pair[1]).bit_count(), pair[1].bit_count(), -pair[1]))
-    return found
+    return tuple(found)
 
 
-def _connected_sets(graph: JoinGraph) -> Iterator[int]:
-    for i in reversed(range(len(graph.flows))):
+def _around(neighbours: tuple[int, ...], mask: int) -> int:
+    found = 0
+    for i in bits(mask):
+        found |= neighbours[i]
+    return found & ~mask
+
+
+def _connected_sets(neighbours: tuple[int, ...]) -> Iterator[int]:
+    for i in reversed(range(len(neighbours))):
         start = 1 << i
         yield start
-        yield from _grow(graph, start, (start << 1) - 1)
+        yield from _grow(neighbours, start, (start << 1) - 1)
 
 
-def _grow(graph: JoinGraph, mask: int, excluded: int) -> Iterator[int]:
+def _grow(neighbours: tuple[int, ...], mask: int, excluded: int) -> Iterator[int]:
     """All connected supersets within what is not excluded."""
-    around = graph.neighbourhood(mask) & ~excluded
+    around = _around(neighbours, mask) & ~excluded
     subset = around
     while subset:
         yield mask | subset
         subset = (subset - 1) & around
     subset = around
     while subset:
-        yield from _grow(graph, mask | subset, excluded | around)
+        yield from _grow(neighbours, mask | subset, excluded | around)
         subset = (subset - 1) & around
 
 
-def _complements(graph: JoinGraph, mask: int, low: int) -> Iterator[int]:
+def _complements(neighbours: tuple[int, ...], mask: int, low: int) -> Iterator[int]:
     excluded = mask | ((low << 1) - 1)
-    around = graph.neighbourhood(mask) & ~excluded
+    around = _around(neighbours, mask) & ~excluded
     for i in sorted(bits(around), reverse=True):
         start = 1 << i
         yield start
-        yield from _grow(graph, start, excluded | (((start << 1) - 1) & around))
+        yield from _grow(neighbours, start, excluded | (((start << 1) - 1) & around))
 
 
 def order(
-    graph: JoinGraph,
+    relations: int,
     inputs: tuple[PlanCost, ...],
     join_cost: JoinCost,
-    enumerated: list[tuple[int, int]],
+    enumerated: tuple[tuple[int, int], ...],
     keep: int = 1,
 ) -> Ordered:
-    """The best join tree. `inputs` is what each relation costs by itself; `keep` 2 also finds the second best."""
+    """The best join tree of a set. `inputs`: what each relation costs by itself; `keep` 2 also finds the second best."""
     fronts: dict[int, list[_Entry]] = {
         1 << i: [(max(cost.bottleneck, 1.0), cost.utilization, JoinTree(1 << i))] for i, cost in enumerate(inputs)
     }
@@ -129,7 +136,7 @@ def order(
                 if _dominated(front, bottleneck, utilization, keep):
                     continue
                 _insert(front, (bottleneck, utilization, JoinTree(left | right, ltree, rtree)), keep)
-    best, *others = sorted(fronts[graph.all], key=lambda entry: (entry[0], entry[1]))
+    best, *others = sorted(fronts[relations], key=lambda entry: (entry[0], entry[1]))
     second = (others[0][2], PlanCost(others[0][0], others[0][1])) if others and keep > 1 else None
     return Ordered(best[2], PlanCost(best[0], best[1]), len(enumerated), second)
 

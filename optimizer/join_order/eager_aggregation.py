@@ -45,11 +45,14 @@ MAX_FORMS = 8
 
 def forms(plan: RelationToStream, estimator: Estimator, catalog: Catalog) -> list[RelationToStream]:
     """The query as it is, then with one or more aggregates moved."""
-    found, seen = [plan], {_key(plan)}
+    found = [plan]
+    seen: set[object] = set()
     for form in found:
         for moved in (*_pushed(form, estimator), *_pulled(form, catalog)):
-            if _key(moved) not in seen and len(found) < MAX_FORMS:
-                seen.add(_key(moved))
+            seen = seen or {_key(plan)}
+            key = _key(moved)
+            if key not in seen and len(found) < MAX_FORMS:
+                seen.add(key)
                 found.append(moved)
     return found
 
@@ -227,10 +230,12 @@ def _pulled(plan: RelationToStream, catalog: Catalog) -> Iterator[RelationToStre
         inside |= {id(n) for n in post_order(node) if isinstance(n, Join)}
         relations, conjuncts = region(node)
         for i, relation in enumerate(relations):
-            if isinstance(relation, Aggregate) and relation.keys and _joins_keys_only(relation, conjuncts):
-                others = [r for j, r in enumerate(relations) if j != i]
-                if all(_unique_match(other, conjuncts, catalog) for other in others):
-                    yield _pull(plan, node, relation, others, conjuncts)
+            if not isinstance(relation, Aggregate) or not relation.keys:
+                continue
+            others = [r for j, r in enumerate(relations) if j != i]
+            unique = all(_unique_match(other, conjuncts, catalog) for other in others)
+            if unique and _joins_keys_only(relation, conjuncts):
+                yield _pull(plan, node, relation, others, conjuncts)
 
 
 def _joins_keys_only(node: Aggregate, conjuncts: list[Scalar]) -> bool:

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import exp, log
 
-from costmodel.flow import Drive, Flow
+from costmodel.flow import LARGEST, Drive, Flow
 
-_LOG_MAX = 700.0  # e^700 is about the largest float
+_LOG_MAX = log(LARGEST)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KeyClass:
     """Distinct values of the composite key, by relation; 0 where a relation does not have it."""
 
     distinct: tuple[float, ...]
 
-    @property
+    @cached_property
     def members(self) -> int:
         return sum(1 << i for i, d in enumerate(self.distinct) if d > 0)
+
+    @cached_property
+    def logs(self) -> tuple[float, ...]:
+        return tuple(log(d) if d > 0 else 0.0 for d in self.distinct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +92,10 @@ class JoinGraph:
             if condition.relations & mask == condition.relations:
                 share += log(condition.share) if condition.share > 0 else -_LOG_MAX
         for key in self.classes:
-            counts = [key.distinct[i] for i in bits(mask & key.members)]
-            if len(counts) > 1:
-                share -= sum(log(count) for count in counts) - log(min(counts))
+            inside = mask & key.members
+            if inside & (inside - 1):  # two or more
+                counts = [key.logs[i] for i in bits(inside)]
+                share -= sum(counts) - min(counts)
         return share
 
     def neighbourhood(self, mask: int) -> int:

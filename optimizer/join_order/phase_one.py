@@ -39,8 +39,7 @@ from optimizer.join_order.region import Region, make_region
 from optimizer.rewrite.push_selections import region
 
 PAIR_BUDGET = 10_000
-_STARTS = 4  # pipelines tried for very wide joins, those of the smallest relations
-_WIDE = 30
+_WIDE = 30  # relations past which only the pipeline of the smallest one is tried
 
 
 class View(StrEnum):
@@ -123,10 +122,11 @@ class _Orderer:
             if tree is not None:
                 return Ordered(tree, tree_cost(tree, costs, join_cost), 0), "forced by a hint"
         try:
-            enumerated = dpccp.pairs(graph, self.budget)
+            enumerated = dpccp.pairs(graph.neighbours, self.budget)
         except PairBudgetExceeded:
             return self.fall_back(graph, costs, join_cost), f"Q-Aware, past the budget of {self.budget} pairs"
-        return dpccp.order(graph, costs, join_cost, enumerated, keep=2 if self.second else 1), "DP over connected pairs"
+        ordered = dpccp.order(graph.all, costs, join_cost, enumerated, keep=2 if self.second else 1)
+        return ordered, "DP over connected pairs"
 
     def fall_back(
         self, graph: JoinGraph, costs: tuple[PlanCost, ...], join_cost: Callable[[int, int], float]
@@ -134,7 +134,7 @@ class _Orderer:
         streams = stream_graph(graph)
         starts: Sequence[int] = range(len(graph.flows))
         if len(starts) > _WIDE:
-            starts = sorted(starts, key=lambda i: graph.flows[i].size)[:_STARTS]
+            starts = [min(starts, key=lambda i: graph.flows[i].size)]
         trees = [left_deep((start, *q_aware.pipeline(streams, start))) for start in starts]
         rated = [(tree_cost(tree, costs, join_cost), i) for i, tree in enumerate(trees)]
         best, i = min(rated)

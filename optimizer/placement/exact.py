@@ -23,8 +23,10 @@ from optimizer.placement.limits import TOLERANCE, bits_of, exceeds, start_limit
 from optimizer.placement.problem import Placement, PlacementProblem, Units, evaluate
 from optimizer.placement.shared_unit import cheapest_shared, smallest_shared_bottleneck
 
-# How many pairs of partial plans to look at in one pass before giving up on a proof: about half a second.
-BUDGET = 300_000
+# How many pairs of partial plans a pass may look at before it gives up on a proof: about half a second. With a shared
+# unit there are several passes, and more of them rarely led to a better plan.
+BUDGET = 1_000_000
+BUDGET_SHARED = 300_000
 
 
 def place(problem: PlacementProblem, feasibility_check: bool = True) -> Placement:
@@ -46,7 +48,7 @@ def place(problem: PlacementProblem, feasibility_check: bool = True) -> Placemen
     if problem.units is Units.OPERATOR:
         limit = smallest_bottleneck(p, limit, found.cost.bottleneck)
     else:
-        least = smallest_shared_bottleneck(problem, p, limit, found, BUDGET)
+        least = smallest_shared_bottleneck(problem, p, limit, found, BUDGET_SHARED)
         limit = max(limit, least.cost.bottleneck)
     if not exceeds(found.cost.bottleneck, limit):
         return found
@@ -58,7 +60,7 @@ def place(problem: PlacementProblem, feasibility_check: bool = True) -> Placemen
         best = cheapest_in_two_tries(q, Limits(full), bound_of(q), BUDGET)
         return _placement(problem, bits_of(best.in_db, len(q.inputs)), best.proven)
     limits = Limits(full, shared=full - round(problem.loop / limit * FULL))
-    best = cheapest_shared(q, limits, least, BUDGET)
+    best = cheapest_shared(q, limits, least, BUDGET_SHARED)
     return _placement(problem, bits_of(best.in_db, len(q.inputs)), best.proven and least.proven)
 
 

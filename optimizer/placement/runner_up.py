@@ -2,7 +2,8 @@
 
 Any other placement differs from the best in some operator. So the second best is the best of those that are found when
 each operator in turn is kept out of the engine it is placed in. What such a placement costs at least is known for all
-operators from one pass over the tree, which orders the turns and ends them early, as a rule after a few.
+operators from one pass over the tree, which orders the turns and ends them early, as a rule after a few. A large plan
+gets a few turns only, next to the placements that differ from the best in a single operator.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from math import inf
 from optimizer.placement.cheapest import inside, outside, prices_of
 from optimizer.placement.exact import place
 from optimizer.placement.limits import exceeds, start_limit
-from optimizer.placement.problem import Placement, PlacementProblem
+from optimizer.placement.problem import Placement, PlacementProblem, evaluate
 
-TURNS = 60  # as many searches, and the answer is not proven if there is more to look at
+SMALL = 60  # operators, up to which every turn is taken that has to be
+TURNS = 10  # in a large plan
 
 
-def second_best(
-    problem: PlacementProblem, best: Placement, feasibility_check: bool = True, turns: int = TURNS
-) -> Placement | None:
+def second_best(problem: PlacementProblem, best: Placement, feasibility_check: bool = True) -> Placement | None:
     """The best placement but `best`, which must come from a search of the same kind; None if there is no other.
 
     >>> from optimizer.placement.problem import Site
@@ -30,13 +30,14 @@ def second_best(
     """
     limit = max(start_limit(problem, feasibility_check), best.cost.bottleneck)
     bounds = sorted((bound, i) for i, bound in enumerate(_least_utilization_otherwise(problem, best)) if bound < inf)
-    second: Placement | None = None
+    small = len(problem.sites) <= SMALL
+    second = None if small else _best_neighbour(problem, best, [i for _, i in bounds], limit)
     proven = best.proven
     for turn, (bound, i) in enumerate(bounds):
         # A plan as feasible as the best can only be beaten by a smaller Cu.
         if second and not exceeds(second.cost.bottleneck, limit) and second.cost.utilization <= bound:
             break
-        if turn == turns:
+        if not small and (turn == TURNS or not proven):
             proven = False
             break
         found = place(_without(problem, i, best.in_db[i]), feasibility_check)
@@ -52,6 +53,17 @@ def _better(one: Placement, other: Placement, limit: float) -> bool:
     if exceeds(one.cost.bottleneck, limit) or exceeds(other.cost.bottleneck, limit):
         return one.cost.bottleneck < other.cost.bottleneck
     return one.cost.utilization < other.cost.utilization
+
+
+def _best_neighbour(problem: PlacementProblem, best: Placement, operators: list[int], limit: float) -> Placement | None:
+    """The best placement that has one of the operators in the other engine and all else as it is."""
+    second: Placement | None = None
+    for i in operators:
+        in_db = (*best.in_db[:i], not best.in_db[i], *best.in_db[i + 1 :])
+        other = Placement(in_db, evaluate(problem, in_db), examined=0)
+        if second is None or _better(other, second, limit):
+            second = other
+    return second
 
 
 def _least_utilization_otherwise(problem: PlacementProblem, best: Placement) -> list[float]:

@@ -173,9 +173,14 @@ def join(left: Node, right: Node, conjuncts: Iterable[Scalar], kind: JoinKind = 
             keys.append(key)
         else:
             residue.append(canonical(conjunct))
-    keys.sort(key=lambda k: (k.left.sql(), k.right.sql()))
-    residue.sort(key=lambda r: r.sql())
+    keys.sort(key=lambda k: (_sort_key(k.left), _sort_key(k.right)))
+    residue.sort(key=_sort_key)
     return Join(left, right, tuple(keys), tuple(residue), kind)
+
+
+def _sort_key(scalar: Scalar) -> str:
+    """One order for equal sets of expressions; writing SQL is slow, and most keys are plain columns."""
+    return f"{scalar.table}.{scalar.name}" if isinstance(scalar, exp.Column) else scalar.sql()
 
 
 def _key(conjunct: Scalar, on_left: frozenset[str], on_right: frozenset[str]) -> EquiKey | None:

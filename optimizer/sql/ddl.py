@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from sqlglot import exp
 
-from optimizer.catalog import Catalog, Column, ColumnSet, Figure, Selectivity, Stream, Table, Watermark
+from optimizer.catalog import MAX_RATE, Catalog, Column, ColumnSet, Figure, Selectivity, Stream, Table, Watermark
 from optimizer.errors import SqlError
 from optimizer.sql.dialect import STATISTICS_FORM, STREAM_FORM
 from optimizer.sql.parse import parse_statements, refused
@@ -64,16 +64,14 @@ def _options(options: list[Option]) -> dict[str, str | float | bool]:
     return {str(o.this).lower(): o.args["value"] for o in options}
 
 
-def _number(options: list[Option], name: str, text: str, at_most: float = float("inf")) -> float | None:
-    """A non-negative option, popped from the others by being read as a statistic."""
+def _number(options: list[Option], name: str, text: str, at_most: float) -> float | None:
+    """A figure among the options, from 0 to `at_most`."""
     for option in options:
         if str(option.this).lower() == name:
             value = option.args["value"]
-            if not isinstance(value, float) or not 0 <= value <= at_most or value == float("inf"):
-                limit = f"a number from 0 to {at_most:g}" if at_most != float("inf") else "a number, not negative"
-                raise refused(
-                    f"{name} must be {limit}, found {value!r}", option, text, f"{name} = {min(1000, at_most):g}"
-                )
+            if not isinstance(value, float) or not 0 <= value <= at_most:
+                words = f"{name} must be a number from 0 to {at_most:g}, found {value!r}"
+                raise refused(words, option, text, f"{name} = {min(1000, at_most):g}")
             return value
     return None
 
@@ -95,7 +93,7 @@ def _stream(name: str, statement: CreateRelation, text: str) -> Stream:
             raise refused(f"the watermark column {column} is {found}", definition.this, text, f"{column} TIMESTAMP")
         watermark = Watermark(column, definition.args["delay"])
     options = statement.args.get("options") or []
-    rate = _number(options, "rate", text)
+    rate = _number(options, "rate", text, MAX_RATE)
     if rate == 0:
         raise refused("rate must be positive, found 0", statement.this, text, "WITH (rate = 2000)")
     return Stream(name, columns, watermark, _options(options), Figure(rate) if rate else None)
@@ -110,7 +108,7 @@ def _table(name: str, statement: CreateRelation, text: str) -> Table:
         if key not in {c.name for c in columns}:
             raise refused(f"the primary key has {key}, which is no column of {name}", identifier, text, STREAM_FORM)
     options = statement.args.get("options") or []
-    rows = _number(options, "rows", text)
+    rows = _number(options, "rows", text, MAX_RATE)
     return Table(name, columns, tuple(keys), _options(options), None if rows is None else Figure(rows))
 
 
@@ -141,7 +139,7 @@ def _add_statistics(
             raise refused(f"{owner} has no column {column}", identifier, text, STATISTICS_FORM)
     if len(names) != 1 or not columns:
         raise SqlError("statistics are on columns of one relation or on a predicate", text, None, STATISTICS_FORM)
-    distinct = _number(options, "distinct", text)
+    distinct = _number(options, "distinct", text, MAX_RATE)
     given = _options(options)
     low, high = given.get("min"), given.get("max")
     columns_fact = ColumnSet(
