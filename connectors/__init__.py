@@ -1,0 +1,1 @@
+"""Spark, DuckDB and PostgreSQL: sessions, sources and sinks."""

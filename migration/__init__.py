@@ -1,0 +1,1 @@
+"""Running a plan: MIG operators, window stores, ticks."""

@@ -231,6 +231,8 @@ def column(alias: str, name: str) -> exp.Column:
 
 def referenced(expression: Scalar) -> frozenset[str]:
     """The aliases an expression reads."""
+    if isinstance(expression, exp.Column):
+        return frozenset((expression.table,))
     return frozenset(c.table for c in expression.find_all(exp.Column))
 
 

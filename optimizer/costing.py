@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from sqlglot import exp
@@ -23,7 +23,7 @@ from optimizer.algebra import (
     inputs,
 )
 from optimizer.catalog import Catalog
-from optimizer.engines import SPARK, Engine
+from optimizer.engines import DATABASES, SPARK, Engine
 from optimizer.estimate import Estimator, window_over_slide
 
 
@@ -46,12 +46,19 @@ class Costing:
     engines: Engines
     database: Engine
     _costs: dict[int, tuple[Node, OperatorCost]] = field(default_factory=dict)
+    _lacking: dict[int, tuple[Node, bool, bool]] = field(default_factory=dict)
 
     @staticmethod
     def of(plan: RelationToStream, catalog: Catalog, profile: CalibrationProfile, database: Engine) -> Costing:
         estimator = Estimator.of(plan, catalog)
         engines = Engines(profile, profile.databases[database.name], estimator.drive, estimator.ticks)
         return Costing(estimator, engines, database)
+
+    def at(self, plan: RelationToStream, catalog: Catalog) -> Costing:
+        """The same plan at other rates; what an engine lacks stays as it is."""
+        estimator = self.estimator.at(plan, catalog)
+        engines = replace(self.engines, ticks=estimator.ticks)
+        return Costing(estimator, engines, self.database, _lacking=self._lacking)
 
     def flow(self, node: Node) -> Flow:
         return self.estimator.flow(node)
@@ -61,6 +68,18 @@ class Costing:
         if known is None:
             known = self._costs[id(node)] = (node, self._price(node))
         return known[1]
+
+    def _holds(self, table: str) -> bool:
+        """A table that lives in another database has to be shipped into this one."""
+        connector = self.estimator.catalog.tables[table].options.get("connector", self.database.name)
+        return connector == self.database.name or connector not in DATABASES
+
+    def _lacks(self, node: Relational) -> tuple[bool, bool]:
+        known = self._lacking.get(id(node))
+        if known is None:
+            known = (node, SPARK.lacks(node) is not None, self.database.lacks(node) is not None)
+            self._lacking[id(node)] = known
+        return known[1], known[2]
 
     def _price(self, node: Relational) -> OperatorCost:
         out = self.flow(node)
@@ -88,10 +107,10 @@ class Costing:
                 db += self.engines.send(self.flow(leaf))
             elif isinstance(leaf, StoredTable):
                 spe += self.engines.spe_stored(self.flow(leaf))
-        if SPARK.lacks(node):
-            spe = inf
-        if self.database.lacks(node):
-            db = inf
+                if not self._holds(leaf.table):
+                    db += self.engines.send(self.flow(leaf))
+        not_in_spe, not_in_db = self._lacks(node)
+        spe, db = (inf if not_in_spe else spe), (inf if not_in_db else db)
         return OperatorCost(spe, db, self.engines.send(out), self.engines.fetch(out), form)
 
 

@@ -7,13 +7,13 @@ Every figure taken from outside is noted with its source, for explain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from costmodel import flow as flows
-from costmodel.flow import Drive, Estimate, Flow, Source
+from costmodel.flow import LARGEST, Drive, Estimate, Flow, Source
 from optimizer.algebra import (
     Aggregate,
     Emission,
@@ -84,6 +84,13 @@ class Estimator:
             if w.spec.unit is WindowUnit.ROWS and w.spec.slide:
                 estimator.ticks += estimator.rate(w.stream).value / w.spec.slide
         return estimator
+
+    def at(self, plan: RelationToStream, catalog: Catalog) -> Estimator:
+        """The same query at other rates: shares of predicates do not depend on them."""
+        other = Estimator.of(plan, catalog)
+        other._shares = self._shares
+        other._aliases = self._aliases
+        return other
 
     # -- what the catalog says --------------------------------------------------------------------------------------
 
@@ -168,13 +175,22 @@ class Estimator:
     def distinct(self, keys: Sequence[Scalar], node: Node, rows: float | None = None) -> Figure:
         """How many different combinations of values these expressions have over a relation, at most its size."""
         limit = self.flow(node).size if rows is None else rows
-        columns = {(c.table, c.name) for key in keys for c in key.find_all(exp.Column)}
+        domain = self.domain(keys, node)
+        return Figure(max(min(domain.value, limit), min(limit, 1.0)), domain.source)
+
+    def domain(self, keys: Sequence[Scalar], node: Node) -> Figure:
+        """How many combinations there can be, whatever a selection or a short window leaves of them.
+
+        That is what a join's selectivity rests on: a table of which a selection leaves a tenth meets a tenth of the
+        tuples. It also makes the size of a join the same in every order.
+        """
+        columns = {name for key in keys for name in _columns(key)}
         value, source = 1.0, Source.EXACT
         for alias in sorted({alias for alias, _ in columns}):
             names = frozenset(name for owner, name in columns if owner == alias)
             figure = self._of_alias(alias, names, node)
             value, source = value * figure.value, min(source, figure.source)
-        return Figure(max(min(value, limit), min(limit, 1.0)), source)
+        return Figure(min(value, LARGEST), source)
 
     def _of_alias(self, alias: str, names: frozenset[str], node: Node) -> Figure:
         key = (id(node), alias, names)
@@ -194,7 +210,7 @@ class Estimator:
                     matched = _matched(node.keys, alias, names, left)
                     if matched is not None:
                         here = self._of_alias(alias, names, node.left if left else node.right)
-                        there = self.distinct(matched, node.right if left else node.left)
+                        there = self.domain(matched, node.right if left else node.left)
                         return min(here, there, key=lambda f: f.value)
                     node = node.left if left else node.right
                 case Aggregate():
@@ -216,7 +232,7 @@ class Estimator:
         items = node.items if isinstance(node, Project) else node.keys
         stands_for = {item.name: item.expression for item in items}
         if all(name in stands_for for name in names):
-            return self.distinct([stands_for[name] for name in names], node.input)
+            return self.domain([stands_for[name] for name in names], node.input)
         return Figure(self.flow(node).size, Source.DEFAULT)  # computed values: as many as there are tuples
 
     def _of_leaf(self, leaf: Leaf, names: frozenset[str]) -> Figure:
@@ -238,7 +254,7 @@ class Estimator:
         for whole in declared:  # a part has at most as many values as a whole it belongs to
             if names < whole:
                 value = min(value, declared[whole].value)
-        return self.note(what, Figure(min(value, max(size, 1.0)), source), 0.0)
+        return self.note(what, Figure(value, source), 0.0)
 
     # -- selectivities ----------------------------------------------------------------------------------------------
 
@@ -302,8 +318,8 @@ class Estimator:
             declared = self.share_of_equality(keys[0])
             if declared is not None:
                 return declared
-        here = self.distinct([key.left for key in keys], left)
-        there = self.distinct([key.right for key in keys], right)
+        here = self.domain([key.left for key in keys], left)
+        there = self.domain([key.right for key in keys], right)
         return Share(1.0 / max(here.value, there.value, 1.0), min(here.source, there.source))
 
     def share_of_equality(self, key: EquiKey) -> Share | None:
@@ -317,6 +333,13 @@ class Estimator:
             if figure is not None:
                 return Share(figure.value, figure.source)
         return None
+
+
+def _columns(key: Scalar) -> Iterable[tuple[str, str]]:
+    """Most keys are plain columns, and walking an expression is slow."""
+    if isinstance(key, exp.Column):
+        return ((key.table, key.name),)
+    return {(c.table, c.name) for c in key.find_all(exp.Column)}
 
 
 def key_groups(keys: Sequence[EquiKey]) -> list[list[EquiKey]]:

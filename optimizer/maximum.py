@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, log
 
+from costmodel.cost import FULL
+from costmodel.flow import LARGEST
 from optimizer.algebra import RelationToStream, Window, leaves
 from optimizer.catalog import Catalog
 from optimizer.costing import Costing
@@ -34,35 +36,40 @@ def max_rate(
 
     def bottleneck(factor: float) -> float:
         scaled = catalog.with_rates({name: rate * factor for name, rate in now.items()})
-        there = Costing.of(tree, scaled, costing.engines.profile, costing.database)
-        cost = evaluate(placement_problem(tree, there, units), in_db).bottleneck
+        cost = evaluate(placement_problem(tree, costing.at(tree, scaled), units), in_db).bottleneck
         return cost if isfinite(cost) else inf
 
     low = high = 1.0
     at_low = at_high = bottleneck(1.0)
-    if at_low <= 1.0:
-        while at_high <= 1.0:
+    if at_low <= FULL:
+        while at_high <= FULL:
             low, at_low = high, at_high
             high *= 8
             if high * total > _LARGEST:
                 return MaxRate(None, {}, "feasible at any rate")
             at_high = bottleneck(high)
     else:
-        while at_low > 1.0:
+        while at_low > FULL:
             high, at_high = low, at_low
             low /= 8
             if low * total < _SMALLEST:
                 return MaxRate(None, {}, "infeasible at any rate")
             at_low = bottleneck(low)
-    # False position, every other step a bisection so that neither end stays for long.
-    halve = False
+    # False position on log(rate), log(load), which are nearly linear; an end that stays twice counts half (Illinois).
+    below, above = log(at_low), log(min(at_high, LARGEST))
+    stayed = 0
     while high / low > _PRECISION:
-        share = 0.5 if halve or not isfinite(at_high) else log(1.0 / at_low) / log(at_high / at_low)
-        middle = low * (high / low) ** min(max(share, 0.02), 0.98)
+        share = min(max(-below / (above - below), 0.001), 0.999)
+        middle = low * (high / low) ** share
         at_middle = bottleneck(middle)
-        if at_middle <= 1.0:
-            low, at_low = middle, at_middle
+        if at_middle <= FULL:
+            low, below = middle, min(log(at_middle), 0.0)
+            above *= 0.5 if stayed < 0 else 1.0
+            stayed = -1
         else:
-            high, at_high = middle, at_middle
-        halve = not halve
+            high, above = middle, log(min(at_middle, LARGEST))
+            below *= 0.5 if stayed > 0 else 1.0
+            stayed = 1
+        if below == 0.0:
+            break
     return MaxRate(total * low, {name: rate * low for name, rate in now.items()})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from costmodel.flow import Drive, Source
-from optimizer.algebra import Window, duration, leaves
+from optimizer.algebra import Window, WindowSpec, duration, leaves
 from optimizer.estimate import drive_of
 from optimizer.maximum import MaxRate
 from optimizer.optimize import Optimized
@@ -16,17 +16,19 @@ def advice(optimized: Optimized, limit: MaxRate) -> list[str]:
     plan, catalog = optimized.plan, optimized.catalog
     windows = [leaf for leaf in leaves(plan.tree) if isinstance(leaf, Window)]
     drive = drive_of(plan.tree)
+    by_spec: dict[WindowSpec, list[str]] = {}
     for w in windows:
-        if w.spec.slide and drive is Drive.SLIDE and w.spec.size / w.spec.slide >= SMALL_SLIDE:
-            ratio = round(w.spec.size / w.spec.slide)
+        by_spec.setdefault(w.spec, []).append(w.alias)
+    for spec, names in by_spec.items():
+        who = " and ".join(names)
+        if spec.slide and drive is Drive.SLIDE and spec.size / spec.slide >= SMALL_SLIDE:
+            ratio = round(spec.size / spec.slide)
             lines.append(
-                f"the slide of {w.alias} is {ratio} times smaller than its window: Spark's window() would copy every "
-                f"tuple {ratio} times, and a database reads the whole window {ratio} times before a tuple leaves it"
+                f"the slide of {who} is {ratio} times smaller than the window: Spark's window() would copy every tuple "
+                f"{ratio} times, and a database reads the whole window {ratio} times before a tuple leaves it"
             )
-        if w.spec.slide and drive is Drive.TUPLE:
-            lines.append(
-                f"the SLIDE of {w.alias} has no effect: the query is tuple-driven; RSTREAM evaluates it at ticks"
-            )
+        if spec.slide and drive is Drive.TUPLE:
+            lines.append(f"the SLIDE of {who} has no effect: the query is tuple-driven; RSTREAM evaluates it at ticks")
     for stream in dict.fromkeys(w.stream for w in windows):
         declared = catalog.streams[stream]
         if declared.watermark is None:

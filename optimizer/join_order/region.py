@@ -85,7 +85,7 @@ def make_region(relations: Sequence[Node], conjuncts: Sequence[Scalar], estimato
         else:
             counts = [0.0] * len(relations)
             for i, columns in key.items():
-                counts[i] = max(estimator.distinct(columns, relations[i]).value, 1.0)
+                counts[i] = max(estimator.domain(columns, relations[i]).value, 1.0)
             classes.append(KeyClass(tuple(counts)))
     flows = tuple(estimator.flow(relation) for relation in relations)
     graph = JoinGraph(flows, tuple(classes), tuple(conditions), estimator.drive, estimator.ticks)

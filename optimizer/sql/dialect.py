@@ -222,7 +222,7 @@ class Penstock(Dialect):
             while True:
                 if self._match_text_seq("WATERMARK", "FOR"):
                     watermark = self._parse_watermark()
-                elif self._match_text_seq("PRIMARY", "KEY"):
+                elif self._match(TokenType.PRIMARY_KEY):
                     self._expect(TokenType.L_PAREN, "'('", STREAM_FORM)
                     keys += self._parse_csv(lambda: self._name(STREAM_FORM))
                     self._expect(TokenType.R_PAREN, "')'", STREAM_FORM)
@@ -242,7 +242,7 @@ class Penstock(Dialect):
             if not isinstance(kind, exp.DataType) or kind.this == exp.DataType.Type.USERDEFINED:
                 self.refuse(f"expected the type of column {name.name}, found {self._found()}", STREAM_FORM)
             nullable = not self._match_text_seq("NOT", "NULL")
-            if self._match_text_seq("PRIMARY", "KEY"):
+            if self._match(TokenType.PRIMARY_KEY):
                 keys.append(name)
             constraints = [] if nullable else [exp.ColumnConstraint(kind=exp.NotNullColumnConstraint())]
             return exp.ColumnDef(this=name, kind=kind, constraints=constraints)

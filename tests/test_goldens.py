@@ -1,0 +1,22 @@
+"""Plans as text files a reviewer can read; a changed plan shows up as a diff."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.goldens import DIRECTORY, EXAMPLES, Golden, goldens
+
+
+@pytest.mark.parametrize("golden", goldens(), ids=lambda g: g.path.stem)
+def test_the_plan_is_the_golden_one(golden: Golden) -> None:
+    assert golden.text() == golden.path.read_text(), "the plan changed: make goldens, and read the diff"
+
+
+def test_no_golden_is_left_over() -> None:
+    assert {p.name for p in DIRECTORY.iterdir()} == {g.path.name for g in goldens()}
+
+
+@pytest.mark.parametrize("query", ["cq1", "cq2"])
+def test_the_correlated_form_gives_the_same_plan(query: str) -> None:
+    assert Golden(query, "duckdb", "20k").text() == Golden(f"{query}_correlated", "duckdb", "20k").text()
+    assert (EXAMPLES / f"{query}.sql").read_text() != (EXAMPLES / f"{query}_correlated.sql").read_text()
