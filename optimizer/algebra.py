@@ -8,6 +8,7 @@ hand on what comes from below. Scalar expressions are sqlglot expressions, never
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -287,11 +288,16 @@ def _same_name(key: EquiKey) -> bool:
 
 
 def text(expression: Scalar) -> str:
-    """SQL for people: quotes only where a name needs them."""
-    copy = expression.copy()
-    for identifier in copy.find_all(exp.Identifier):
-        identifier.set("quoted", not exp.SAFE_IDENTIFIER_RE.match(identifier.this))
-    return copy.sql()
+    """SQL for people: quotes only where a name needs them.
+
+    >>> print(text(exp.EQ(this=column("p", "kind"), expression=exp.Literal.string('the "b"'))))
+    p.kind = 'the "b"'
+    """
+    return _NEEDLESS_QUOTES.sub(lambda m: m[1] or m[0], expression.sql())
+
+
+# A string is matched as a whole, so that what looks like a name inside it stays as it is.
+_NEEDLESS_QUOTES = re.compile(r"""'(?:[^']|'')*'|"([A-Za-z_][A-Za-z0-9_]*)\"""")
 
 
 def _named(items: tuple[Named, ...]) -> str:

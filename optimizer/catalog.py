@@ -11,7 +11,6 @@ from sqlglot import exp
 from costmodel.flow import Source
 from optimizer.errors import HintError
 
-
 MAX_RATE = 1e12  # tuples per second, or rows of a stored table
 
 

@@ -54,9 +54,9 @@ class Costing:
         engines = Engines(profile, profile.databases[database.name], estimator.drive, estimator.ticks)
         return Costing(estimator, engines, database)
 
-    def at(self, plan: RelationToStream, catalog: Catalog) -> Costing:
-        """The same plan at other rates; what an engine lacks stays as it is."""
-        estimator = self.estimator.at(plan, catalog)
+    def at(self, scale: float) -> Costing:
+        """The same plan with all streams faster or slower; what an engine lacks stays as it is."""
+        estimator = self.estimator.at(scale)
         engines = replace(self.engines, ticks=estimator.ticks)
         return Costing(estimator, engines, self.database, _lacking=self._lacking)
 

@@ -31,6 +31,7 @@ from optimizer.algebra import (
     Window,
     WindowUnit,
     aliases,
+    inputs,
     leaves,
     outputs,
     post_order,
@@ -68,29 +69,32 @@ class Estimator:
     drive: Drive
     ticks: float
     relations: dict[str, Leaf]
+    scale: float = 1.0  # of every stream's rate
     notes: dict[str, Estimate] = field(default_factory=dict)
     _flows: dict[int, tuple[Node, Flow]] = field(default_factory=dict)
     _distincts: dict[tuple[int, str, frozenset[str]], tuple[Node, Figure]] = field(default_factory=dict)
     _shares: dict[int, tuple[Scalar, Share]] = field(default_factory=dict)
     _aliases: dict[int, tuple[Node, frozenset[str]]] = field(default_factory=dict)
+    _widths: dict[int, tuple[Node, float]] = field(default_factory=dict)
 
     @staticmethod
     def of(plan: RelationToStream, catalog: Catalog) -> Estimator:
-        found = leaves(plan)
-        windows = [leaf for leaf in found if isinstance(leaf, Window)]
-        slides = [w.spec.slide for w in windows if w.spec.unit is WindowUnit.TIME and w.spec.slide]
-        estimator = Estimator(catalog, drive_of(plan), flows.tick_rate(slides), {leaf.alias: leaf for leaf in found})
-        for w in windows:
-            if w.spec.unit is WindowUnit.ROWS and w.spec.slide:
-                estimator.ticks += estimator.rate(w.stream).value / w.spec.slide
+        estimator = Estimator(catalog, drive_of(plan), 0.0, {leaf.alias: leaf for leaf in leaves(plan)})
+        estimator.ticks = estimator._tick_rate()
         return estimator
 
-    def at(self, plan: RelationToStream, catalog: Catalog) -> Estimator:
-        """The same query at other rates: shares of predicates do not depend on them."""
-        other = Estimator.of(plan, catalog)
-        other._shares = self._shares
-        other._aliases = self._aliases
+    def at(self, scale: float) -> Estimator:
+        """The same query with all streams faster or slower: selectivities and widths do not depend on that."""
+        other = Estimator(self.catalog, self.drive, self.ticks, self.relations, scale)
+        other._shares, other._aliases, other._widths = self._shares, self._aliases, self._widths
+        other.ticks = other._tick_rate()
         return other
+
+    def _tick_rate(self) -> float:
+        windows = [leaf for leaf in self.relations.values() if isinstance(leaf, Window) and leaf.spec.slide]
+        by_time = flows.tick_rate(w.spec.slide or 0 for w in windows if w.spec.unit is WindowUnit.TIME)
+        rows = [w for w in windows if w.spec.unit is WindowUnit.ROWS]
+        return by_time + sum(self.rate(w.stream).value / (w.spec.slide or 1) for w in rows)
 
     # -- what the catalog says --------------------------------------------------------------------------------------
 
@@ -100,7 +104,8 @@ class Estimator:
         return used
 
     def rate(self, stream: str) -> Figure:
-        return self.note(f"rate of {stream}", self.catalog.streams[stream].rate, DEFAULT_RATE)
+        declared = self.note(f"rate of {stream}", self.catalog.streams[stream].rate, DEFAULT_RATE)
+        return declared if self.scale == 1.0 else Figure(declared.value * self.scale, declared.source)
 
     def rows(self, table: str) -> Figure:
         return self.note(f"rows of {table}", self.catalog.tables[table].rows, DEFAULT_ROWS)
@@ -114,7 +119,11 @@ class Estimator:
         return self.catalog.streams[leaf.stream] if isinstance(leaf, Window) else self.catalog.tables[leaf.table]
 
     def width(self, node: Node) -> float:
-        return float(sum(self._column_width(alias, name) for alias, name in outputs(node)))
+        known = self._widths.get(id(node))
+        if known is None:
+            total = float(sum(self._column_width(alias, name) for alias, name in outputs(node)))
+            known = self._widths[id(node)] = (node, total)
+        return known[1]
 
     def _column_width(self, alias: str, name: str) -> int:
         column = self._column(alias, name)
@@ -125,10 +134,13 @@ class Estimator:
     def flow(self, node: Node) -> Flow:
         known = self._flows.get(id(node))
         if known is None:
-            for below in post_order(node):
-                if id(below) not in self._flows and not isinstance(below, RelationToStream):
-                    self._flows[id(below)] = (below, self._estimate(below))
-            known = self._flows[id(node)]
+            if all(id(below) in self._flows for below in inputs(node)):
+                known = self._flows[id(node)] = (node, self._estimate(node))
+            else:  # not by recursion: plans may be deep
+                for below in post_order(node):
+                    if id(below) not in self._flows and not isinstance(below, RelationToStream):
+                        self._flows[id(below)] = (below, self._estimate(below))
+                known = self._flows[id(node)]
         return known[1]
 
     def _estimate(self, node: Node) -> Flow:

@@ -9,7 +9,6 @@ from math import inf, isfinite, log
 from costmodel.cost import FULL
 from costmodel.flow import LARGEST
 from optimizer.algebra import RelationToStream, Window, leaves
-from optimizer.catalog import Catalog
 from optimizer.costing import Costing
 from optimizer.physical import placement_problem
 from optimizer.placement.problem import Units, evaluate
@@ -27,16 +26,13 @@ class MaxRate:
     note: str = ""
 
 
-def max_rate(
-    tree: RelationToStream, in_db: Sequence[bool], catalog: Catalog, costing: Costing, units: Units
-) -> MaxRate:
+def max_rate(tree: RelationToStream, in_db: Sequence[bool], costing: Costing, units: Units) -> MaxRate:
     names = sorted({leaf.stream for leaf in leaves(tree) if isinstance(leaf, Window)})
     now = {name: costing.estimator.rate(name).value for name in names}
     total = sum(now.values())
 
     def bottleneck(factor: float) -> float:
-        scaled = catalog.with_rates({name: rate * factor for name, rate in now.items()})
-        cost = evaluate(placement_problem(tree, costing.at(tree, scaled), units), in_db).bottleneck
+        cost = evaluate(placement_problem(tree, costing.at(factor), units), in_db).bottleneck
         return cost if isfinite(cost) else inf
 
     low = high = 1.0

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from costmodel.profile import default_profile
+from optimizer.costing import Costing
 from optimizer.errors import HintError, SqlError
 from optimizer.explain.alternatives import pure_plans, rejected_plans
 from optimizer.explain.explanation import SweepRange, explain_plan
@@ -181,11 +182,11 @@ def test_a_stored_table_is_joined_where_it_lives() -> None:
 def test_the_maximum_rate_is_where_feasibility_ends(number: int, database: str) -> None:
     found = cq(number, database=database)
     plan = found.plan
-    limit = max_rate(plan.tree, found.in_db, found.catalog, found.costing, plan.units_are)
+    limit = max_rate(plan.tree, found.in_db, found.costing, plan.units_are)
     assert limit.total is not None
 
     def feasible(rate: float) -> bool:
-        costing = found.costing.at(plan.tree, found.catalog.with_rates({"plugs": rate}))
+        costing = Costing.of(plan.tree, found.catalog.with_rates({"plugs": rate}), default_profile(), found.database)
         return evaluate(placement_problem(plan.tree, costing, plan.units_are), found.in_db).feasible
 
     assert feasible(limit.total * 0.998)

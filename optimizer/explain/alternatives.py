@@ -85,7 +85,7 @@ def _alternative(name: str, optimized: Optimized, tree: RelationToStream, in_db:
     problem = placement_problem(tree, optimized.costing, units)
     ids = operator_ids(tree)
     names = [ids[id(node)] for node in operators(tree)]
-    limit = max_rate(tree, in_db, optimized.catalog, optimized.costing, units)
+    limit = max_rate(tree, in_db, optimized.costing, units)
     note = "" if tree is optimized.plan.tree else join_shape(tree)
     return Alternative(
         name,

@@ -46,11 +46,11 @@ def bind(text: str, catalog: Catalog) -> exp.Select:
         schema = _schema(catalog)
         bound = _qualify(query, schema, text)
         _check_scalar_subqueries(bound, text)
-        _check_types(bound, schema, text)
         bound = unnest_subqueries(bound)
         _check_decorrelated(bound, text)
         result = annotate_types(simplify(bound, dialect=Penstock), schema=schema, dialect=Penstock)
         assert isinstance(result, exp.Select)
+        _check_types(result, text)
         return result
     except RecursionError:
         raise SqlError(TOO_DEEP, text, position_at(text, 0), "fewer nested parentheses or subqueries") from None
@@ -167,8 +167,7 @@ _NUMERIC_FUNCTIONS = (exp.Sum, exp.Avg, exp.Stddev, exp.StddevSamp, exp.StddevPo
 _ORDERED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
-def _check_types(query: exp.Select, schema: MappingSchema, text: str) -> None:
-    annotate_types(query, schema=schema, dialect=Penstock)
+def _check_types(query: exp.Select, text: str) -> None:
     for node in query.walk():
         if isinstance(node, _ORDERED):
             pair = (_kind(node.left), _kind(node.right))

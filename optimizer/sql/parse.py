@@ -51,8 +51,12 @@ def _located(error: ParseError, text: str) -> SqlError:
 
 
 def position_of(node: exp.Expr, text: str) -> Position | None:
-    """Where a node stands: the first of its parts whose offsets the parser kept."""
-    spans = [(n.meta["start"], n.meta["end"]) for n in node.walk() if isinstance(n.meta.get("start"), int)]
+    """Where a node stands: the first of its parts whose offsets the parser kept.
+
+    A column's qualifier does not count: where binding added it, it has the offsets of the relation's alias.
+    """
+    parts = (n for n in node.walk() if not (isinstance(n.parent, exp.Column) and n.arg_key == "table"))
+    spans = [(n.meta["start"], n.meta["end"]) for n in parts if isinstance(n.meta.get("start"), int)]
     return position_at(text, min(spans)[0], min(spans)[1] + 1) if spans else None
 
 

@@ -48,7 +48,7 @@ class _Renderer:
     drive: Drive
     one_tick: bool
     renamed: Columns = field(default_factory=dict)
-    times: list[exp.Column] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)  # whose times say when a row arrived; tuple-driven only
 
     def expression(self, scalar: Scalar) -> Scalar:
         def one(node: exp.Expr) -> exp.Expr:
@@ -74,8 +74,21 @@ class _Renderer:
                 return below
             case Join():
                 return self.join(node)
-            case Aggregate() | Project():
+            case Aggregate():
                 return _Open([(self.closed(node).subquery(_quoted(node.alias)), [], False)])
+            case Project():
+                return self.projected(node)
+
+    def projected(self, node: Project) -> _Open:
+        """A projection below others hands on the times of its windows, which say when a row arrived."""
+        before = len(self.windows)
+        query = self.closed(node)
+        for window in self.windows[before:]:
+            name = f"_{window.alias}_{window.time_column}"
+            stamp = self.expression(column(window.alias, window.time_column))
+            query = query.select(exp.alias_(stamp, name, quoted=True), copy=False)
+            self.renamed[window.alias, window.time_column] = (node.alias, name)
+        return _Open([(query.subquery(_quoted(node.alias)), [], False)])
 
     def input(self, node: Node, name: str) -> _Open:
         """A shipped relation: a window store keeps its alias and columns, any other has them flattened."""
@@ -84,16 +97,19 @@ class _Renderer:
             base = base.input
         if isinstance(base, Window):
             return _Open([(_table(name, base.alias), [], False)], self.contents(base))
-        for alias, own in outputs(node):
-            self.renamed[alias, own] = (name, f"{alias}_{own}")
+        flat = flat_names(node)
+        self.renamed |= {own: (name, new) for own, new in flat.items()}
+        if self.drive is Drive.TUPLE:
+            below = (leaf for leaf in leaves(node) if isinstance(leaf, Window))
+            self.windows += [w for w in below if (w.alias, w.time_column) in flat]
         return _Open([(_table(name, name), [], False)])
 
     def contents(self, node: Window) -> list[Scalar]:
         """The window at the tick: a range of its store."""
-        stamp = column(node.alias, node.time_column)
         if self.drive is Drive.TUPLE:
-            self.times.append(stamp)
+            self.windows.append(node)
             return []
+        stamp = column(node.alias, node.time_column)
         if node.spec.unit is WindowUnit.ROWS:
             number = column(node.alias, "_seq")
             last = exp.Placeholder(this=f"last_{node.alias}")
@@ -121,16 +137,22 @@ class _Renderer:
             home = next((name for name in reversed(names) if name in read), names[0])
             extra[home].append(condition)
         for item, conditions, outer in right.items:
-            left.items.append((item, conditions + extra[item.alias_or_name], outer))
+            more = extra[item.alias_or_name]
+            # In the ON of an outer join a condition would keep the rows it is meant to drop.
+            left.items.append((item, conditions if outer else conditions + more, outer))
+            left.where += more if outer else []
         left.where += right.where
         return left
 
     def wrapped(self, node: Node, inside: _Open) -> _Open:
         name = f"side_{leaves(node)[0].alias}"
-        flat = [exp.alias_(self.expression(column(*c)), f"{c[0]}_{c[1]}", quoted=True) for c in outputs(node)]
-        for alias, own in outputs(node):
-            self.renamed[alias, own] = (name, f"{alias}_{own}")
-        return _Open([(_select(inside, flat).subquery(_quoted(name)), [], False)])
+        query = _select(inside, self.flat(node))
+        self.renamed |= {own: (name, new) for own, new in flat_names(node).items()}
+        return _Open([(query.subquery(_quoted(name)), [], False)])
+
+    def flat(self, node: Node) -> list[exp.Expr]:
+        named = flat_names(node).items()
+        return [exp.alias_(self.expression(column(*own)), new, quoted=True) for own, new in named]
 
     def closed(self, node: Node) -> exp.Select:
         """A whole query: the select list is the node's output."""
@@ -139,44 +161,62 @@ class _Renderer:
                 inside = self.open(node.input)
                 query = _select(inside, self.items((*node.keys, *node.functions)))
                 if node.keys:
-                    query = query.group_by(*(self.expression(k.expression) for k in node.keys), copy=False)
+                    query = query.group_by(*(self.key(i, k.expression) for i, k in enumerate(node.keys, 1)), copy=False)
                 return query
             case Project():
                 return _select(self.open(node.input), self.items(node.items))
             case _:
                 inside = self.open(node)
-                flat = [exp.alias_(self.expression(column(*c)), f"{c[0]}_{c[1]}", quoted=True) for c in outputs(node)]
-                return _select(inside, flat)
+                return _select(inside, self.flat(node))
+
+    def key(self, position: int, key: Scalar) -> Scalar:
+        """A computed key goes by its position: `GROUP BY 5` is no constant, and a parameter equals no other."""
+        return self.expression(key) if isinstance(key, exp.Column) else exp.Literal.number(position)
 
     def items(self, named: tuple[Named, ...]) -> list[exp.Expr]:
         return [exp.alias_(self.expression(n.expression), n.name, quoted=True) for n in named]
 
 
+def flat_names(node: Node) -> dict[tuple[str, str], str]:
+    """The names under which an operator's columns are shipped, in the order of `outputs`: `p_value` for p.value.
+
+    >>> from optimizer.algebra import Join
+    >>> flat_names(Join(StoredTable("t", "a", ("b_c",)), StoredTable("t", "a_b", ("c",)), (), ()))
+    {('a', 'b_c'): 'a_b_c', ('a_b', 'c'): 'a_b_c_2'}
+    """
+    names: dict[tuple[str, str], str] = {}
+    taken: set[str] = set()
+    for alias, own in outputs(node):
+        name, count = f"{alias}_{own}", 1
+        while name in taken:
+            count += 1
+            name = f"{alias}_{own}_{count}"
+        taken.add(name)
+        names[alias, own] = name
+    return names
+
+
 def fragment_query(root: Node, shipped: Mapping[int, str], drive: Drive, one_tick: bool) -> exp.Select:
     renderer = _Renderer(shipped, drive, one_tick)
     query = renderer.closed(root)
-    if drive is Drive.TUPLE and renderer.times:
-        query = _arrivals(query, root, renderer)
-    return query
+    return _arrivals(query, renderer) if renderer.windows else query
 
 
 def fragment_sql(root: Node, shipped: Mapping[int, str], drive: Drive, one_tick: bool, dialect: str) -> str:
     return fragment_query(root, shipped, drive, one_tick).sql(dialect=dialect, pretty=True)
 
 
-def _arrivals(query: exp.Select, root: Node, renderer: _Renderer) -> exp.Select:
+def _arrivals(query: exp.Select, renderer: _Renderer) -> exp.Select:
     """Rows whose newest tuple is new, and whose other tuples were still in their windows when it came."""
-    times = renderer.times
-    newest: exp.Expression = times[0].copy()
+    times = [renderer.expression(column(w.alias, w.time_column)) for w in renderer.windows]
+    newest = times[0]
     if len(times) > 1:
         newest = exp.Greatest(this=times[0].copy(), expressions=[t.copy() for t in times[1:]])
     query = query.where(exp.GT(this=newest.copy(), expression=_moment("since")), copy=False)
     query = query.where(exp.LTE(this=newest.copy(), expression=_moment("until")), copy=False)
-    sizes = {leaf.alias: leaf.spec for leaf in leaves(root) if isinstance(leaf, Window)}
-    for stamp in times if len(times) > 1 else ():
-        spec = sizes[stamp.table]
-        if spec.unit is WindowUnit.TIME:
-            oldest = exp.Sub(this=newest.copy(), expression=_interval(spec.size))
+    for window, stamp in zip(renderer.windows, times, strict=True) if len(times) > 1 else ():
+        if window.spec.unit is WindowUnit.TIME:
+            oldest = exp.Sub(this=newest.copy(), expression=_interval(window.spec.size))
             query = query.where(exp.GT(this=stamp.copy(), expression=oldest), copy=False)
     return query
 

@@ -35,6 +35,7 @@ _WHY_NOT = {
     "qualify": ("QUALIFY is not supported", "a subquery in FROM and WHERE above it"),
     "into": ("SELECT INTO is not supported", "a sink, named when the query is run"),
 }
+MAX_DEPTH = 300  # sqlglot's passes take the square of it
 _JOIN_FORM = "JOIN … ON, LEFT JOIN … ON, or a list of relations and WHERE"
 
 
@@ -47,7 +48,12 @@ def check_supported(query: exp.Expr, text: str) -> exp.Select:
     if not isinstance(query, exp.Select):
         kind = "an expression" if isinstance(query, exp.Condition) else type(query).__name__.upper()
         raise refused(f"expected a SELECT, found {kind}", query, text, "SELECT … FROM stream [RANGE … SLIDE …] …")
-    for node in query.walk():
+    depths: dict[int, int] = {}
+    for node in query.walk():  # parents first
+        depths[id(node)] = depths.get(id(node.parent), 0) + 1
+        if depths[id(node)] > MAX_DEPTH:
+            message = f"an expression is chained or nested more than {MAX_DEPTH} deep"
+            raise refused(message, node, text, "fewer terms, or IN (…) in place of many ORs")
         _check_node(node, text)
     return query
 
@@ -105,6 +111,8 @@ def _check_select(select: exp.Select, text: str) -> None:
         raise refused(message, value[0] if isinstance(value, list) else value, text, hint)
     if (distinct := select.args.get("distinct")) and distinct.args.get("on"):
         raise refused("DISTINCT ON is not supported", distinct, text, "DISTINCT, or GROUP BY with min or max")
+    if not select.expressions:
+        raise refused("SELECT names no column", select, text, "SELECT column, … FROM …")
     if not select.args.get("from_"):
         raise refused("a query reads at least one stream", select, text, "SELECT … FROM stream [RANGE … SLIDE …]")
     modifiers = select.args.get("operation_modifiers") or []

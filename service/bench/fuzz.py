@@ -24,7 +24,8 @@ from rich.text import Text
 
 from optimizer.catalog import Catalog
 from optimizer.errors import PenstockError, SqlError
-from optimizer.explain.api import Format, render as render_plan
+from optimizer.explain.api import Format
+from optimizer.explain.api import render as render_plan
 from optimizer.explain.explanation import explain_plan
 from optimizer.optimize import Options, optimize
 from optimizer.sql.ddl import parse_catalog
@@ -120,6 +121,7 @@ class Samples:
 
 def run(texts: int = 50_000, seed: int = 7, workers: int = WORKERS) -> Report:
     began = perf_counter()
+    parse_catalog(good_catalog())  # a broken seed fails here, not once per worker
     lanes = [_Lane(seed, range(k, texts, workers)) for k in range(min(workers, texts))]
     outcomes: list[Outcome] = []
     hangs: list[int] = []
@@ -157,7 +159,7 @@ class _Lane:
         return not self._todo
 
     def received(self) -> list[Outcome]:
-        found = []
+        found: list[Outcome] = []
         while not self.done and self.pipe.poll():
             try:
                 outcome = self.pipe.recv()
@@ -184,8 +186,9 @@ class _Lane:
 
     def _died(self) -> Outcome:
         began = self._heard
-        index = self.skip()
+        self._process.join()
         cause = f"the process ended with exit code {self._process.exitcode}"
+        index = self.skip()
         return Outcome(index, 0.0 if began is None else (perf_counter() - began) * 1e3, cause=cause, crash=cause)
 
     def stop(self) -> None:
