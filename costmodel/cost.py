@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import total_ordering
 
-
 FULL = 1.0 + 1e-9  # a unit whose parts add up to a second is full, in whatever order they are added
 
 

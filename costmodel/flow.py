@@ -14,7 +14,6 @@ from enum import IntEnum, StrEnum
 from fractions import Fraction
 from math import lcm
 
-
 LARGEST = 1e200  # estimates stop here: infinities would turn into NaN further up
 
 

@@ -260,13 +260,15 @@ def describe(node: Tree) -> str:
         case StoredTable():
             return f"table {node.table} AS {node.alias}"
         case Select():
-            return "SELECT " + " AND ".join(text(p) for p in node.predicates)
+            return "SELECT " + " AND ".join(_conjunct(p) for p in node.predicates)
         case Project():
             return f"PROJECT {_named(node.items)} AS {node.alias}"
         case Join():
-            on = [f"{text(k.left)} = {text(k.right)}" for k in node.keys] + [text(r) for r in node.residue]
+            on = [f"{text(k.left)} = {text(k.right)}" for k in node.keys] + [_conjunct(r) for r in node.residue]
             name = "LEFT JOIN" if node.kind is JoinKind.LEFT else "JOIN"
-            return f"{name} ON " + " AND ".join(on) if on else "CROSS JOIN"
+            if not on:
+                return "LEFT JOIN ON TRUE" if node.kind is JoinKind.LEFT else "CROSS JOIN"
+            return f"{name} ON " + " AND ".join(on)
         case Aggregate():
             by = f" BY {_named(node.keys)}" if node.keys else ""
             return f"AGGREGATE {_named(node.functions) or 'distinct'}{by} AS {node.alias}"
@@ -279,12 +281,16 @@ def brief(node: Tree) -> str:
     if isinstance(node, Join) and node.keys and all(_same_name(key) for key in node.keys):
         name = "LEFT JOIN" if node.kind is JoinKind.LEFT else "JOIN"
         using = f"{name} USING (" + ", ".join(key.left.name for key in node.keys) + ")"
-        return " AND ".join([using, *(text(r) for r in node.residue)])
+        return " AND ".join([using, *(_conjunct(r) for r in node.residue)])
     return describe(node)
 
 
 def _same_name(key: EquiKey) -> bool:
     return isinstance(key.left, exp.Column) and isinstance(key.right, exp.Column) and key.left.name == key.right.name
+
+
+def _conjunct(predicate: Scalar) -> str:
+    return f"({text(predicate)})" if isinstance(predicate, exp.Or) else text(predicate)
 
 
 def text(expression: Scalar) -> str:

@@ -39,7 +39,7 @@ from optimizer.algebra import (
     text,
 )
 from optimizer.catalog import Catalog, Column, Figure, Stream, Table
-from optimizer.selectivity import default_share
+from optimizer.selectivity import default_share, range_bound
 
 DEFAULT_RATE = 1000.0
 DEFAULT_ROWS = 10_000.0
@@ -271,10 +271,23 @@ class Estimator:
     # -- selectivities ----------------------------------------------------------------------------------------------
 
     def conjunction(self, predicates: Sequence[Scalar]) -> Share:
+        """Independent predicates multiply; a lower and an upper bound of one column overlap."""
         value, source = 1.0, Source.EXACT
+        bounds: dict[tuple[Scalar, bool], float] = {}
         for predicate in predicates:
             share = self.share(predicate)
-            value, source = value * share.value, min(source, share.source)
+            source = min(source, share.source)
+            bound = range_bound(predicate)
+            if bound is None or share.source is Source.DEFAULT:
+                value *= share.value
+            else:  # of several bounds on one side, the narrowest holds
+                bounds[bound] = min(bounds.get(bound, 1.0), share.value)
+        for (column, upwards), share_above in bounds.items():
+            below = bounds.get((column, False))
+            if upwards and below is not None:
+                value *= max(share_above + below - 1.0, 0.0)
+            elif upwards or (column, True) not in bounds:
+                value *= share_above
         return Share(value, source)
 
     def share(self, predicate: Scalar) -> Share:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -119,10 +120,11 @@ def _check_windows(plan: RelationToStream, sql: str) -> None:
         raise SqlError("the query reads no stream", sql, position_at(sql, 0), "FROM stream [RANGE … SLIDE …]")
     still = next((w for w in windows if w.spec.slide is None), None)
     if drive_of(plan) is Drive.SLIDE and still is not None:
-        found = sql.find("[")
+        brackets = [m.start(1) for m in re.finditer(rf"\b{re.escape(still.stream)}\b\W?\s*(\[)[^]]*\]", sql, re.I)]
+        without = [b for b in brackets if "SLIDE" not in sql[b : sql.find("]", b)].upper()]
         hint = f"{still.stream} {str(still.spec)[:-1]} SLIDE 1 SECOND]"
         message = f"the window of {still.alias} has no SLIDE, so an aggregate or RSTREAM has no tick to be evaluated at"
-        raise SqlError(message, sql, position_at(sql, max(found, 0)), hint)
+        raise SqlError(message, sql, position_at(sql, without[0] if without else 0), hint)
 
 
 def optimize(sql: str, catalog: Catalog | str, options: Options | None = None) -> Optimized:

@@ -80,6 +80,22 @@ def _range(p: exp.Binary, domain: Domain) -> Rated:
     return (1.0 - below if upwards else below), Source.CATALOG
 
 
+def range_bound(p: exp.Expr) -> tuple[exp.Expr, bool] | None:
+    """The column that a comparison with a constant bounds, and whether from below.
+
+    >>> import sqlglot
+    >>> range_bound(sqlglot.parse_one("a.v >= 20"))[1], range_bound(sqlglot.parse_one("a.v = 20"))
+    (True, None)
+    """
+    if not isinstance(p, exp.GT | exp.GTE | exp.LT | exp.LTE):
+        return None
+    upwards = isinstance(p, exp.GT | exp.GTE)
+    for column, constant, from_below in ((p.left, p.right, upwards), (p.right, p.left, not upwards)):
+        if isinstance(column.unnest(), exp.Column) and _number(constant.unnest()) is not None:
+            return column.unnest(), from_below
+    return None
+
+
 def _number(e: exp.Expr) -> float | None:
     """
     >>> import sqlglot

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from json import dumps
 from typing import Annotated, Literal
 
 from fastapi import Body, FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field, Strict, StrictBool
 from starlette.exceptions import HTTPException
 
 from optimizer.catalog import MAX_RATE, Catalog
 from optimizer.errors import PenstockError, SqlError
 from optimizer.explain.api import Format, render
 from optimizer.explain.document import PlanDocument, document
-from optimizer.explain.explanation import Explanation, SweepRange, explain_plan
+from optimizer.explain.explanation import SweepRange, explain_plan
 from optimizer.hints import Hints
 from optimizer.optimize import Options, Search, optimize
 from optimizer.physical import Where
 from optimizer.placement.problem import Units
 from optimizer.sql.ddl import parse_catalog
 from optimizer.sql.parse import MAX_TEXT
-from service.plan_cache import PlanCache, content_hash
+from service.body_limit import BodyLimit
+from service.plan_cache import Kept, PlanCache, content_hash
 
 PROBLEM = "application/problem+json"
-Rate = Annotated[float, Field(gt=0, le=MAX_RATE)]
+MAX_BODY = 8 * MAX_TEXT  # bytes: a query and a catalog of the greatest length, in UTF-8
+Rate = Annotated[float, Strict(), Field(gt=0, le=MAX_RATE)]
 
 
 class _Model(BaseModel):
@@ -43,8 +47,8 @@ class HintsRequest(_Model):
         default={}, description="an operator's id, or a stream's name for its selections, to an engine"
     )
     join_order: str | None = Field(default=None, max_length=10_000, examples=["((agg1 agg2) agg3)"])
-    phase_one: bool = True
-    phase_two: bool = True
+    phase_one: StrictBool = True
+    phase_two: StrictBool = True
 
 
 class PlanRequest(_Model):
@@ -54,12 +58,12 @@ class PlanRequest(_Model):
     database: Literal["duckdb", "postgres"] = "duckdb"
     rates: dict[str, Rate] = Field(default={}, description="what if: rates of streams, rows of tables")
     format: Format = Format.JSON
-    why_not: bool = Field(default=False, description="add the best rejected placement and join order")
-    trace: bool = Field(default=False, description="add the plan after each step")
+    why_not: StrictBool = Field(default=False, description="add the best rejected placement and join order")
+    trace: StrictBool = Field(default=False, description="add the plan after each step")
     sweep: SweepRequest | None = None
     hints: HintsRequest = HintsRequest()
     search: Search = Search.EXACT
-    feasibility_check: bool = True
+    feasibility_check: StrictBool = True
     units: Units | None = None
 
 
@@ -136,45 +140,51 @@ def create_app(catalogs: Mapping[str, Catalog] | None = None) -> FastAPI:
     @app.post(
         "/v1/plans",
         response_model=PlanResponse,
-        response_model_exclude_none=True,
         summary="Plan a continuous query",
-        responses={404: _problem_doc("No catalog of that name.")},
+        responses={
+            200: {"description": "The best plan, new or kept."},
+            400: _problem_doc("The body cannot be read."),
+            404: _problem_doc("No catalog of that name."),
+            413: _problem_doc("The body is too large."),
+        },
     )
     def plan(
         request: Annotated[PlanRequest, Body(openapi_examples={"averages": _EXAMPLE, "flink": _FLINK})],
-    ) -> PlanResponse:
+    ) -> Response:
         key = content_hash(request.model_dump_json(exclude={"format"}))
-        known = cache.get(key)
-        explanation = known if known is not None else _explain(request, registered)
-        cache.put(key, explanation)
-        return _response(key, known is not None, explanation, request.format, request.why_not)
+        kept = cache.get(key)
+        cached = kept is not None
+        if kept is None:
+            kept = _explain(request, registered)
+            cache.put(key, kept)
+        return _response(key, cached, kept, request.format)
 
     @app.get(
         "/v1/plans/{id}",
         response_model=PlanResponse,
-        response_model_exclude_none=True,
         summary="A plan that was asked for before",
-        responses={404: _problem_doc("No plan of that id is kept.")},
+        responses={200: {"description": "The plan."}, 404: _problem_doc("No plan of that id is kept.")},
     )
     def kept_plan(
         id: Annotated[str, Path(pattern="^[0-9a-f]{16}$")],
         format: Annotated[Format, Query()] = Format.JSON,
-    ) -> PlanResponse:
-        explanation = cache.get(id)
-        if explanation is None:
+    ) -> Response:
+        kept = cache.get(id)
+        if kept is None:
             raise ProblemError(Problem(title="No such plan", status=404, detail=f"no plan {id} is kept; POST it again"))
-        return _response(id, True, explanation, format, len(explanation.alternatives) > 2)
+        return _response(id, True, kept, format)
 
     @app.get("/healthz", summary="Whether the service answers")
     def healthz() -> Health:
         return Health(catalogs=sorted(registered), plans=len(cache))
 
+    app.add_middleware(BodyLimit, limit=MAX_BODY, refusal=_answer(_TOO_LARGE))
     _install_errors(app)
     _document_problems(app)
     return app
 
 
-def _explain(request: PlanRequest, registered: Mapping[str, Catalog]) -> Explanation:
+def _explain(request: PlanRequest, registered: Mapping[str, Catalog]) -> Kept:
     catalog = _catalog(request, registered)
     hints = request.hints
     options = Options(
@@ -186,7 +196,10 @@ def _explain(request: PlanRequest, registered: Mapping[str, Catalog]) -> Explana
         units=request.units,
     )
     over = SweepRange(request.sweep.stream, request.sweep.low, request.sweep.high) if request.sweep else None
-    return explain_plan(optimize(request.sql, catalog, options), request.why_not, request.trace, over)
+    explanation = explain_plan(optimize(request.sql, catalog, options), request.why_not, request.trace, over)
+    texts = {to: render(explanation, to, request.why_not) for to in (Format.TEXT, Format.MERMAID, Format.DOT)}
+    texts[Format.JSON] = document(explanation).model_dump_json()
+    return Kept(texts)
 
 
 def _catalog(request: PlanRequest, registered: Mapping[str, Catalog]) -> Catalog:
@@ -204,15 +217,20 @@ def _catalog(request: PlanRequest, registered: Mapping[str, Catalog]) -> Catalog
         return registered[request.catalog_name]
     assert request.catalog is not None
     try:
-        return parse_catalog(request.catalog)
+        return _read_catalog(request.catalog)
     except SqlError as error:
         raise ProblemError(sql_problem(error, "catalog")) from None
 
 
-def _response(key: str, cached: bool, explanation: Explanation, to: Format, why_not: bool) -> PlanResponse:
-    if to is Format.JSON:
-        return PlanResponse(id=key, cached=cached, plan=document(explanation))
-    return PlanResponse(id=key, cached=cached, text=render(explanation, to, why_not))
+_read_catalog = lru_cache(maxsize=32)(parse_catalog)  # a client sends the same catalog with each of its queries
+
+
+def _response(key: str, cached: bool, kept: Kept, to: Format) -> Response:
+    """A `PlanResponse`, put together as text: the plan was written when it was made."""
+    written = kept.texts[to]
+    body = f'"plan":{written}' if to is Format.JSON else f'"text":{dumps(written)}'
+    content = f'{{"id":"{key}","cached":{dumps(cached)},{body}}}'
+    return Response(content, media_type="application/json")
 
 
 def sql_problem(error: SqlError, source: str) -> Problem:
@@ -229,32 +247,44 @@ def sql_problem(error: SqlError, source: str) -> Problem:
     )
 
 
-def _install_errors(app: FastAPI) -> None:
-    def answer(problem: Problem) -> JSONResponse:
-        return JSONResponse(problem.model_dump(exclude_none=True), problem.status, media_type=PROBLEM)
+_TOO_LARGE = Problem(title="The request is too large", status=413, detail=f"a request has at most {MAX_BODY:,} bytes")
 
+
+def _answer(problem: Problem) -> Response:
+    # A name in the detail may hold half a surrogate pair, which is JSON and is not UTF-8.
+    content = problem.model_dump(exclude_none=True)
+    clean = {k: v.encode(errors="replace").decode() if isinstance(v, str) else v for k, v in content.items()}
+    return JSONResponse(clean, problem.status, media_type=PROBLEM)
+
+
+def _install_errors(app: FastAPI) -> None:
     @app.exception_handler(ProblemError)
-    def on_problem(_: Request, error: ProblemError) -> JSONResponse:
-        return answer(error.problem)
+    def on_problem(_: Request, error: ProblemError) -> Response:
+        return _answer(error.problem)
 
     @app.exception_handler(PenstockError)
-    def on_refusal(_: Request, error: PenstockError) -> JSONResponse:
+    def on_refusal(_: Request, error: PenstockError) -> Response:
         if isinstance(error, SqlError):
-            return answer(sql_problem(error, "query"))
-        return answer(Problem(title="The request cannot hold", status=422, detail=str(error)))
+            return _answer(sql_problem(error, "query"))
+        return _answer(Problem(title="The request cannot hold", status=422, detail=str(error)))
 
     @app.exception_handler(RequestValidationError)
-    def on_invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    def on_invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        return answer(Problem(title="The request is malformed", status=422, detail=f"{place}: {first['msg']}"))
+        return _answer(Problem(title="The request is malformed", status=422, detail=f"{place}: {first['msg']}"))
 
     @app.exception_handler(HTTPException)
-    def on_http(_: Request, error: HTTPException) -> JSONResponse:
-        problem = Problem(title=str(error.detail), status=error.status_code, detail=str(error.detail))
-        response = answer(problem)
+    def on_http(_: Request, error: HTTPException) -> Response:
+        response = _answer(Problem(title=str(error.detail), status=error.status_code, detail=str(error.detail)))
         response.headers.update(error.headers or {})
         return response
+
+    @app.exception_handler(Exception)
+    def on_defect(_: Request, error: Exception) -> Response:
+        """The server's log has the traceback."""
+        detail = f"a defect of the service ({type(error).__name__}); its log says more"
+        return _answer(Problem(title="Internal error", status=500, detail=detail))
 
 
 def _document_problems(app: FastAPI) -> None:

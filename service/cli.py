@@ -115,16 +115,16 @@ def serve(
     ] = None,
 ) -> None:
     """Answer plan requests over REST; the OpenAPI document is at /docs."""
-    import uvicorn
-
-    from service.api import create_app
+    from service import server  # imported late: explain does without a web framework
 
     with errors_for_people(str(catalogs)):
+        if catalogs is not None and not catalogs.is_dir():
+            raise PenstockError(f"the catalogs' directory {catalogs} is not there")
         registered = {}
         for path in sorted(catalogs.glob("*.sql")) if catalogs else []:
             with errors_for_people(str(path)):
                 registered[path.stem] = parse_catalog(read_text(path, "the catalog"))
-    uvicorn.run(create_app(registered), host=host, port=port, log_level="info")
+        server.serve(host, port, registered)
 
 
 def main() -> None:

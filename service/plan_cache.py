@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from threading import Lock
 
-from optimizer.explain.explanation import Explanation
+from optimizer.explain.api import Format
 
 
 def content_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A plan in every format. Texts, not the explanation: thousands of linked objects per plan would make each full
+    garbage collection a pause of hundreds of milliseconds."""
+
+    texts: Mapping[Format, str]
 
 
 class PlanCache:
@@ -18,21 +28,21 @@ class PlanCache:
 
     def __init__(self, capacity: int = 512) -> None:
         self._capacity = capacity
-        self._plans: OrderedDict[str, Explanation] = OrderedDict()
+        self._plans: OrderedDict[str, Kept] = OrderedDict()
         self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._plans)
 
-    def get(self, key: str) -> Explanation | None:
+    def get(self, key: str) -> Kept | None:
         with self._lock:
             if key in self._plans:
                 self._plans.move_to_end(key)
             return self._plans.get(key)
 
-    def put(self, key: str, explanation: Explanation) -> None:
+    def put(self, key: str, kept: Kept) -> None:
         with self._lock:
-            self._plans[key] = explanation
+            self._plans[key] = kept
             self._plans.move_to_end(key)
             while len(self._plans) > self._capacity:
                 self._plans.popitem(last=False)

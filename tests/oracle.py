@@ -84,7 +84,9 @@ def pieces(sql: str, times: Mapping[str, str]) -> list[Piece]:
         elif spark and tokens[i].text.lower() in times and _in_from(tokens, i):
             stream, (size, slide) = tokens[i].text, spark
             alias = _alias(tokens, i + 1, f" AS {stream}")
-            text = _windowed(stream, times[stream.lower()], size, slide, "{{'start': {first}, 'end': {last}}} AS \"window\"")
+            text = _windowed(
+                stream, times[stream.lower()], size, slide, "{{'start': {first}, 'end': {last}}} AS \"window\""
+            )
             found.append(Piece(tokens[i].start, tokens[i].end + 1, lambda t, f=text, a=alias: f(t) + a))
         elif word == "WINDOW" and after == "(":
             close = _closing(tokens, i + 1)

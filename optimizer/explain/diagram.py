@@ -61,8 +61,12 @@ def render_mermaid(explanation: Explanation) -> str:
     return "\n".join(lines) + "\n"
 
 
+# Mermaid reads #name; where HTML has &name;, and markup in every label.
+_ENTITIES = str.maketrans({"#": "#35;", "&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;", "\n": " "})
+
+
 def _mermaid_box(box: _Box) -> str:
-    text = "<br/>".join(part.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;") for part in box.label)
+    text = "<br/>".join(part.translate(_ENTITIES) for part in box.label)
     return f'{box.key}["{text}"]:::{box.engine}'
 
 
@@ -84,5 +88,5 @@ def render_dot(explanation: Explanation) -> str:
 
 
 def _dot_box(box: _Box, colour: dict[str, str]) -> str:
-    text = "\\n".join(part.replace("\\", "\\\\").replace('"', '\\"') for part in box.label)
+    text = "\\n".join(part.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") for part in box.label)
     return f'{box.key} [label="{text}", fillcolor="{colour[box.engine]}"];'

@@ -121,7 +121,7 @@ def order(
     enumerated: tuple[tuple[int, int], ...],
     keep: int = 1,
 ) -> Ordered:
-    """The best join tree of a set. `inputs`: what each relation costs by itself; `keep` 2 finds the second best, too."""
+    """The best join tree of a set. `inputs`: what each relation costs by itself; `keep` 2 finds the second best."""
     fronts: dict[int, list[_Entry]] = {
         1 << i: [(max(cost.bottleneck, 1.0), cost.utilization, JoinTree(1 << i))] for i, cost in enumerate(inputs)
     }

@@ -37,7 +37,7 @@ from optimizer.algebra import (
 )
 from optimizer.catalog import Catalog
 from optimizer.estimate import Estimator
-from optimizer.rewrite.equalities import is_column_equality
+from optimizer.rewrite.equalities import bracketed, is_column_equality
 from optimizer.rewrite.push_selections import join, region
 
 MAX_FORMS = 8
@@ -233,8 +233,7 @@ def _pulled(plan: RelationToStream, catalog: Catalog) -> Iterator[RelationToStre
             if not isinstance(relation, Aggregate) or not relation.keys:
                 continue
             others = [r for j, r in enumerate(relations) if j != i]
-            unique = all(_unique_match(other, conjuncts, catalog) for other in others)
-            if unique and _joins_keys_only(relation, conjuncts):
+            if _determined(relation, others, conjuncts, catalog) and _joins_keys_only(relation, conjuncts):
                 yield _pull(plan, node, relation, others, conjuncts)
 
 
@@ -243,8 +242,20 @@ def _joins_keys_only(node: Aggregate, conjuncts: list[Scalar]) -> bool:
     return all(c.name in keys for e in conjuncts for c in e.find_all(exp.Column) if c.table == node.alias)
 
 
-def _unique_match(node: Node, conjuncts: list[Scalar], catalog: Catalog) -> bool:
-    """A stored table whose whole primary key is joined: at most one of its rows meets each group."""
+def _determined(node: Aggregate, others: list[Node], conjuncts: list[Scalar], catalog: Catalog) -> bool:
+    """Whether each group meets at most one row of the others: from the aggregate on, primary key by primary key."""
+    known, left = {node.alias}, list(others)
+    while left:
+        unique = next((other for other in left if _unique_match(other, known, conjuncts, catalog)), None)
+        if unique is None:
+            return False
+        known |= aliases(unique)
+        left = [other for other in left if other is not unique]
+    return True
+
+
+def _unique_match(node: Node, known: set[str], conjuncts: list[Scalar], catalog: Catalog) -> bool:
+    """A stored table whose whole primary key is equal to columns of the known relations."""
     while isinstance(node, Select):
         node = node.input
     if not isinstance(node, StoredTable):
@@ -254,7 +265,7 @@ def _unique_match(node: Node, conjuncts: list[Scalar], catalog: Catalog) -> bool
         for e in conjuncts
         if is_column_equality(e)
         for side, other in ((e.this, e.expression), (e.expression, e.this))
-        if side.table == node.alias and other.table != node.alias
+        if side.table == node.alias and other.table in known
     }
     key = catalog.tables[node.table].primary_key
     return bool(key) and set(key) <= joined
@@ -267,7 +278,7 @@ def _pull(
 
     def down(n: exp.Expr) -> exp.Expr:
         if isinstance(n, exp.Column) and (n.table, n.name) in stands_for:
-            return stands_for[n.table, n.name].copy()
+            return bracketed(stands_for[n.table, n.name])
         return n
 
     below = rebuilt([node.input, *others], [c.transform(down) for c in conjuncts])
@@ -282,7 +293,13 @@ def _pull(
     }
     taken = {k.name for k in (*node.keys, *node.functions)}
     twice = {name for _, name in carried if sum(name == other for _, other in carried) > 1}
-    extra = {c: f"{c[0]}_{c[1]}" if c[1] in taken | twice else c[1] for c in sorted(carried)}
+    extra: dict[tuple[str, str], str] = {}
+    for c in sorted(carried):
+        name = f"{c[0]}_{c[1]}" if c[1] in taken | twice else c[1]
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        extra[c] = name
     keys = (*node.keys, *(Named(extra[name], carried[name]) for name in extra))
     pulled = Aggregate(below, node.alias, keys, node.functions)
     return _replaced(plan, top, pulled, _renaming({name: (node.alias, new) for name, new in extra.items()}))

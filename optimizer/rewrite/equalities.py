@@ -42,6 +42,18 @@ class EqualityClasses:
         return [sorted(group, key=lambda c: c.sql()) for group in found.values() if len(group) > 1]
 
 
+def bracketed(expression: Scalar) -> Scalar:
+    """A copy that may stand in place of a column: what an operator beside it could tear apart is put in brackets.
+
+    >>> import sqlglot
+    >>> [bracketed(sqlglot.parse_one(sql)).sql() for sql in ("a + b", "NOT a", "abs(a)", "a IN (1)")]
+    ['(a + b)', '(NOT a)', 'ABS(a)', '(a IN (1))']
+    """
+    copy = expression.copy()
+    whole = isinstance(copy, exp.Column | exp.Literal | exp.Func | exp.Paren | exp.Null | exp.Boolean)
+    return copy if whole and not isinstance(copy, exp.Connector) else exp.paren(copy, copy=False)
+
+
 def is_column_equality(conjunct: exp.Expr) -> bool:
     return (
         isinstance(conjunct, exp.EQ)
@@ -69,12 +81,18 @@ def implied_constants(conjuncts: list[Scalar]) -> list[Scalar]:
             continue
         column = columns.pop()
         for peer in peers.get(column, []):
-            if referenced(peer) != {column.table}:
+            if referenced(peer) != {column.table} and _same_reading(column, peer, conjunct):
                 implied = conjunct.transform(lambda n, of=column, to=peer: to.copy() if n == of else n)
                 if implied not in present:
                     present.add(implied)
                     found.append(implied)
     return found
+
+
+def _same_reading(column: exp.Column, peer: Scalar, conjunct: Scalar) -> bool:
+    """Whether a quoted constant means the same beside both columns: '2024-01-01' is not the same DATE and text."""
+    quoted = any(literal.is_string for literal in conjunct.find_all(exp.Literal))
+    return not quoted or (column.type is not None and peer.type is not None and column.type.this == peer.type.this)
 
 
 def rejects_null(predicate: exp.Expr, aliases: frozenset[str]) -> bool:

@@ -25,7 +25,7 @@ from optimizer.algebra import (
     aliases,
     referenced,
 )
-from optimizer.rewrite.equalities import EqualityClasses, implied_constants, rejects_null
+from optimizer.rewrite.equalities import EqualityClasses, bracketed, implied_constants, rejects_null
 
 
 def push_selections(plan: RelationToStream) -> RelationToStream:
@@ -101,8 +101,7 @@ def _through(predicates: list[Scalar], items: tuple[Named, ...], alias: str) -> 
 def substitute(expression: Scalar, alias: str, stands_for: dict[str, Scalar]) -> Scalar:
     def one(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Column) and node.table == alias and node.name in stands_for:
-            inner = stands_for[node.name].copy()
-            return exp.paren(inner, copy=False) if isinstance(inner, exp.Binary) else inner
+            return bracketed(stands_for[node.name])
         return node
 
     result = expression.transform(one)

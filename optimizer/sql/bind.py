@@ -48,12 +48,22 @@ def bind(text: str, catalog: Catalog) -> exp.Select:
         _check_scalar_subqueries(bound, text)
         bound = unnest_subqueries(bound)
         _check_decorrelated(bound, text)
-        result = annotate_types(simplify(bound, dialect=Penstock), schema=schema, dialect=Penstock)
+        safe = _safe_remainders(simplify(bound, dialect=Penstock))
+        result = annotate_types(safe, schema=schema, dialect=Penstock)
         assert isinstance(result, exp.Select)
         _check_types(result, text)
         return result
     except RecursionError:
         raise SqlError(TOO_DEEP, text, position_at(text, 0), "fewer nested parentheses or subqueries") from None
+
+
+def _safe_remainders(query: exp.Expr) -> exp.Expr:
+    """`x % 0` is NULL like `x / 0`, for which sqlglot writes this itself; engines differ, and some raise an error."""
+    for node in query.find_all(exp.Mod, exp.IntDiv):
+        divisor = node.expression
+        if not (isinstance(divisor, exp.Literal) and divisor.name.strip("0.")):
+            node.set("expression", exp.Nullif(this=divisor.unnest(), expression=exp.Literal.number(0)))
+    return query
 
 
 def _schema(catalog: Catalog) -> MappingSchema:

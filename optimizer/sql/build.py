@@ -25,12 +25,15 @@ from optimizer.algebra import (
     Select,
     StoredTable,
     Window,
+    WindowUnit,
     aliases,
     column,
+    leaves,
     post_order,
 )
 from optimizer.catalog import Catalog
 from optimizer.errors import SqlError
+from optimizer.rewrite.equalities import bracketed
 from optimizer.sql.dialect import window_of
 from optimizer.sql.parse import refused
 
@@ -144,8 +147,10 @@ class _Builder:
             target = sources[node.table].columns.get(node.name) if node.table in sources else None
             if target is None:
                 raise refused(f"no column is called {node.name} in {node.table}", node, self.text, "alias.column")
-            copy = target.copy()
-            return exp.paren(copy, copy=False) if isinstance(copy, exp.Binary) else copy
+            found = bracketed(target)
+            if isinstance(found, exp.Column):  # a later refusal points at the words of the query
+                found.this.meta.update(node.this.meta)
+            return found
 
         copy = expression.copy()
         copy.comments = None
@@ -296,7 +301,31 @@ def build(select: exp.Select, catalog: Catalog, text: str) -> RelationToStream:
     if not items or not aliases(node):
         raise SqlError("the query has no result column", text, None, "SELECT a column")
     emission = Emission(modifiers[0].name.lower()) if modifiers else _default_emission(node)
+    if emission is Emission.ISTREAM and _default_emission(node) is Emission.ISTREAM:
+        _check_tuple_driven(node, select, text)
     return RelationToStream(node, emission, items)
+
+
+def _check_tuple_driven(node: Node, select: exp.Select, text: str) -> None:
+    """A row that comes out once, when its last tuple arrives, is not defined for every join of moving windows."""
+    hint = "SELECT RSTREAM … with SLIDE in every window"
+    windows = [leaf for leaf in leaves(node) if isinstance(leaf, Window)]
+    rows = next((w for w in windows if w.spec.unit is WindowUnit.ROWS), None)
+    if rows is not None and len(windows) > 1:
+        where = next((t for t in select.find_all(exp.Table) if t.name == rows.stream), select)
+        raise refused(f"the ROWS window of {rows.alias} in a join needs ticks to be evaluated at", where, text, hint)
+    for inside in post_order(node):
+        if isinstance(inside, Project) and inside is not node:
+            # A projection of its own would hide the time at which its tuples arrived from the joins above it.
+            message = f"a column computed in a subquery has more than {_INLINE_LIMIT} parts"
+            raise refused(message, select, text, "the columns in the subquery, the computation in the outermost SELECT")
+    for join in post_order(node):
+        if isinstance(join, Join) and join.kind is JoinKind.LEFT:
+            inner = next((leaf for leaf in leaves(join.right) if isinstance(leaf, Window)), None)
+            if inner is not None:
+                where = next((t for t in select.find_all(exp.Table) if t.name == inner.stream), select)
+                message = f"whether {inner.alias} has no match is never final without ticks (an outer join of streams)"
+                raise refused(message, where, text, f"JOIN, or {hint}")
 
 
 def _default_emission(node: Node) -> Emission:

@@ -8,7 +8,6 @@ from typing import TypeVar
 from sqlglot import exp
 
 from optimizer.catalog import MAX_RATE, Catalog, Column, ColumnSet, Figure, Selectivity, Stream, Table, Watermark
-from optimizer.errors import SqlError
 from optimizer.sql.dialect import STATISTICS_FORM, STREAM_FORM
 from optimizer.sql.parse import parse_statements, refused
 from optimizer.sql.statements import CreateRelation, CreateStatistics, Option
@@ -138,10 +137,14 @@ def _add_statistics(
         if column not in {c.name for c in relation.columns}:
             raise refused(f"{owner} has no column {column}", identifier, text, STATISTICS_FORM)
     if len(names) != 1 or not columns:
-        raise SqlError("statistics are on columns of one relation or on a predicate", text, None, STATISTICS_FORM)
+        words = "statistics are on columns of one relation or on a predicate"
+        raise refused(words, statement.args["this"][0], text, STATISTICS_FORM)
     distinct = _number(options, "distinct", text, MAX_RATE)
     given = _options(options)
     low, high = given.get("min"), given.get("max")
+    for option in options:
+        if str(option.this).lower() in ("min", "max") and not isinstance(option.args["value"], float):
+            raise refused(f"{option.this} must be a number, found {option.args['value']!r}", option, text, "min = 0")
     columns_fact = ColumnSet(
         frozenset(columns),
         Figure(distinct) if distinct else None,

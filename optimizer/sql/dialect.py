@@ -72,7 +72,8 @@ def parse_duration(words: str) -> int | None:
 
 
 class Penstock(Dialect):
-    SAFE_DIVISION = True  # as in DuckDB, which defines what a query means: x / 0 is NULL and 1 / 2 is 0.5
+    CONCAT_COALESCE = True  # concat(…) passes over NULLs, as in DuckDB and PostgreSQL; || does not
+    SAFE_DIVISION = True  # x / 0 is NULL: a stream must not stop at a zero. `/` is float division, 1 / 2 is 0.5
 
     class Tokenizer(BaseTokenizer):
         # A named WINDOW clause is not accepted; as a plain name, `window(…)` parses as a function.
@@ -91,6 +92,9 @@ class Penstock(Dialect):
                     error.errors[0].setdefault("start", found.start)
                     error.errors[0].setdefault("end", found.end + 1)
                 raise
+
+        def _warn_unsupported(self) -> None:
+            """Says nothing: a statement that sqlglot only keeps as text is refused with its place."""
 
         def refuse(self, message: str, form: str, token: Token | None = None) -> NoReturn:
             try:
@@ -159,9 +163,9 @@ class Penstock(Dialect):
                     length = microseconds(amount.text.strip(), unit)
             if length is None:
                 words = "an INTERVAL" if interval else "a duration"
-                self.refuse(
-                    f"expected {words} of a positive length, found '{start.text if start else ''}'", form, start
-                )
+                unit_word = self._curr if amount is not self._curr else None
+                found = " ".join(token.text for token in (amount, unit_word) if token)
+                self.refuse(f"expected {words} of a positive length, found '{found}'", form, start)
             return length
 
         def _parse_window_function(self, word: str) -> exp.Table:

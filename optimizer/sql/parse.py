@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, TokenError
 
@@ -10,6 +12,8 @@ from optimizer.sql.dialect import Penstock
 
 MAX_TEXT = 200_000
 MAX_NODES = 20_000
+_SURROGATE = re.compile("[\ud800-\udfff]")
+SELECT_FORM = "SELECT column, … FROM stream [RANGE 5 MINUTES SLIDE 1 SECOND] WHERE … GROUP BY …"
 TOO_DEEP = "the text is nested too deeply"
 
 
@@ -22,6 +26,8 @@ def parse_statements(text: str) -> list[exp.Expr]:
     if len(text) > MAX_TEXT:
         message = f"the text has {len(text)} characters, more than the {MAX_TEXT} that are read"
         raise SqlError(message, text, None, "a shorter text; views belong into separate queries")
+    if half := _SURROGATE.search(text):
+        raise SqlError("the text is not valid Unicode", text, position_at(text, half.start()), "text in UTF-8")
     try:
         parsed = Penstock().parse(text, error_level=ErrorLevel.IMMEDIATE, max_nodes=MAX_NODES)
     except ParseError as error:
@@ -45,9 +51,11 @@ def _located(error: ParseError, text: str) -> SqlError:
     start = first.get("start")
     position = position_at(text, start, first.get("end")) if isinstance(start, int) else position_at(text, len(text))
     found = text[position.start : position.end]
-    if found and found not in message:
+    if message.startswith("Required keyword"):  # sqlglot names its own classes here
+        message = f"something is missing at '{found[:40]}'"
+    elif found and found not in message and ", found " not in message:
         message = f"{message}, found '{found[:40]}'"
-    return SqlError(message, text, position, str(first.get("form", "")))
+    return SqlError(message, text, position, str(first.get("form", "")) or SELECT_FORM)
 
 
 def position_of(node: exp.Expr, text: str) -> Position | None:

@@ -224,8 +224,11 @@ def _arrivals(query: exp.Select, renderer: _Renderer) -> exp.Select:
 def _select(inside: _Open, items: list[exp.Expr]) -> exp.Select:
     query = exp.Select().select(*items, copy=False).from_(inside.items[0][0], copy=False)
     for item, on, outer in inside.items[1:]:
-        kind = "left" if outer else ("" if on else "cross")
-        query = query.join(item, on=exp.and_(*on, copy=False) if on else None, join_type=kind, copy=False)
+        if outer:
+            query = query.join(item, on=exp.and_(*on, copy=False) if on else exp.true(), join_type="left", copy=False)
+        else:
+            condition = exp.and_(*on, copy=False) if on else None
+            query = query.join(item, on=condition, join_type="" if on else "cross", copy=False)
     return query.where(*inside.where, copy=False) if inside.where else query
 
 

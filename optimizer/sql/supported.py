@@ -5,10 +5,11 @@ An allow-list: what is not named here or in a capability table is refused, so th
 
 from __future__ import annotations
 
+from decimal import Decimal, InvalidOperation
+
 from sqlglot import exp
 
 from optimizer.engines import STRUCTURE, function_names, known_somewhere
-from optimizer.errors import SqlError
 from optimizer.sql.parse import refused
 
 _SELECT_PARTS = {
@@ -35,7 +36,9 @@ _WHY_NOT = {
     "qualify": ("QUALIFY is not supported", "a subquery in FROM and WHERE above it"),
     "into": ("SELECT INTO is not supported", "a sink, named when the query is run"),
 }
-MAX_DEPTH = 300  # sqlglot's passes take the square of it
+# sqlglot's passes take the square of either.
+MAX_DEPTH = 300
+MAX_WIDTH = 2_000
 _JOIN_FORM = "JOIN … ON, LEFT JOIN … ON, or a list of relations and WHERE"
 
 
@@ -51,11 +54,18 @@ def check_supported(query: exp.Expr, text: str) -> exp.Select:
     depths: dict[int, int] = {}
     for node in query.walk():  # parents first
         depths[id(node)] = depths.get(id(node.parent), 0) + 1
-        if depths[id(node)] > MAX_DEPTH:
-            message = f"an expression is chained or nested more than {MAX_DEPTH} deep"
-            raise refused(message, node, text, "fewer terms, or IN (…) in place of many ORs")
+        _check_size(node, depths[id(node)], text)
         _check_node(node, text)
     return query
+
+
+def _check_size(node: exp.Expr, depth: int, text: str) -> None:
+    if depth > MAX_DEPTH:
+        message = f"an expression is chained or nested more than {MAX_DEPTH} deep"
+        raise refused(message, node, text, "fewer terms, or IN (…) in place of many ORs")
+    for parts in node.args.values():
+        if isinstance(parts, list) and sum(not isinstance(part, exp.Literal) for part in parts) > MAX_WIDTH:
+            raise refused(f"a list has more than {MAX_WIDTH} parts", node, text, "fewer columns or arguments")
 
 
 def _check_node(node: exp.Expr, text: str) -> None:
@@ -71,6 +81,8 @@ def _check_node(node: exp.Expr, text: str) -> None:
         grouping = [k for k, v in node.args.items() if v and k != "expressions"]
         if grouping:
             raise refused(f"GROUP BY {grouping[0].upper()} is not supported", node, text, "GROUP BY a list of columns")
+    elif isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
+        raise refused(f"GROUP BY {node.key.upper()} is not supported", node, text, "GROUP BY a list of columns")
     elif isinstance(node, exp.SetOperation):
         raise refused(f"{node.key.upper()} is not supported", node, text, "one query for each branch")
     elif isinstance(node, exp.Window):
@@ -79,6 +91,9 @@ def _check_node(node: exp.Expr, text: str) -> None:
     elif isinstance(node, exp.Order | exp.Ordered):
         if not node.find_ancestor(exp.WithinGroup):
             raise refused("ORDER BY inside a function is not supported", node, text, "the function without ORDER BY")
+    elif isinstance(node, exp.Literal):
+        if not node.is_string and not _representable(node.name):
+            raise refused(f"the number {node.name[:40]} is out of range", node, text, "a number up to 1e308")
     elif isinstance(node, exp.Column):
         if node.args.get("db") or node.args.get("join_mark"):
             raise refused("a column has at most one qualifier", node, text, "alias.column")
@@ -88,6 +103,13 @@ def _check_node(node: exp.Expr, text: str) -> None:
         _check_function(node, text)
     elif not isinstance(node, STRUCTURE + _QUERY_FRAME):
         raise refused(f"{_words(node)} is not supported", node, text, "a supported expression; see the README")
+
+
+def _representable(number: str) -> bool:
+    try:
+        return abs(Decimal(number).adjusted()) <= 308
+    except InvalidOperation:
+        return False
 
 
 def _words(node: exp.Expr) -> str:
@@ -117,9 +139,8 @@ def _check_select(select: exp.Select, text: str) -> None:
         raise refused("a query reads at least one stream", select, text, "SELECT … FROM stream [RANGE … SLIDE …]")
     modifiers = select.args.get("operation_modifiers") or []
     if modifiers and (len(modifiers) > 1 or select.parent is not None):
-        raise SqlError(
-            f"{modifiers[-1].name} stands once, at the outermost SELECT", text, None, f"SELECT {modifiers[0].name} …"
-        )
+        message = f"{modifiers[-1].name} stands once, at the outermost SELECT"
+        raise refused(message, select, text, f"SELECT {modifiers[0].name} … at the start of the query")
 
 
 def _check_join(join: exp.Join, text: str) -> None:

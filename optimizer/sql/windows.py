@@ -42,7 +42,10 @@ def resolve_windows(query: exp.Select, catalog: Catalog, text: str) -> None:
     specs = {w for t in query.find_all(exp.Table) if (w := window_of(t))}
     if len({(w.unit, w.slide) for w in specs}) > 1 and (mark := _first_tick(query)) is not None:
         raise refused(
-            "window_start and window_end are not defined for windows with different slides", mark, text, "no TICK()"
+            "window_start and window_end are not defined for windows with different slides",
+            mark,
+            text,
+            "one SLIDE for all windows, or neither column",
         )
 
 
@@ -168,7 +171,8 @@ def _window_columns(select: exp.Select, tables: list[exp.Table]) -> None:
 
 
 def _replace(reference: exp.Column, by: exp.Expression) -> None:
-    """Keeps the column's name where it was a result column."""
+    """Keeps the column's name where it was a result column, and its place in the text."""
+    by.meta.update(reference.this.meta)
     if isinstance(reference.parent, exp.Select):
         reference.replace(exp.alias_(by, reference.name))
     else:
@@ -190,4 +194,5 @@ def _constant_groups(select: exp.Select) -> None:
         group.set("expressions", kept)
     else:
         select.set("group", None)
-        select.having(exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(0)), copy=False)
+        count = exp.Count(this=exp.Star(), big_int=True)  # as the parser writes it, so that it is not computed twice
+        select.having(exp.GT(this=count, expression=exp.Literal.number(0)), copy=False)
