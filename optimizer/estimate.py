@@ -227,7 +227,7 @@ class Estimator:
                     node = node.left if left else node.right
                 case Aggregate():
                     if names == frozenset(key.name for key in node.keys):
-                        return self.groups(node)
+                        return Figure(self.flow(node).size, self.flow(node).source)
                     return self._renamed(node, names)
                 case Project():
                     return self._renamed(node, names)

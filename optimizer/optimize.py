@@ -18,7 +18,7 @@ from optimizer.errors import HintError, SqlError, position_at
 from optimizer.estimate import Estimator, drive_of
 from optimizer.hints import Hints, forced
 from optimizer.join_order.eager_aggregation import forms
-from optimizer.join_order.phase_one import PAIR_BUDGET, LogicalPlan, RegionReport, View, as_written, order_joins
+from optimizer.join_order.phase_one import PAIR_BUDGET, LogicalPlan, RegionReport, Shared, View, as_written, order_joins
 from optimizer.physical import PhysicalPlan, physical_plan, placement_problem
 from optimizer.placement.decompose import place_decomposed
 from optimizer.placement.enumeration import enumerate_placements
@@ -189,8 +189,9 @@ def logical_plans(written: RelationToStream, costing: Costing, catalog: Catalog,
         return [Candidate(as_written(written, costing), "as written", 1)]
     moved = forms(written, costing.estimator, catalog)
     found: dict[tuple[int, tuple[str, ...]], Candidate] = {}
+    shared = Shared()
     for view in View:
-        ordered = [order_joins(form, costing, view, options.pair_budget, hints.join_order) for form in moved]
+        ordered = [order_joins(form, costing, view, options.pair_budget, hints.join_order, shared) for form in moved]
         which = min(range(len(moved)), key=lambda i: ordered[i].cost)
         orders = tuple(report.order for report in ordered[which].regions)
         found.setdefault((which, orders), Candidate(ordered[which], view.value, len(moved)))

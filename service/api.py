@@ -17,7 +17,7 @@ from optimizer.catalog import MAX_RATE, Catalog
 from optimizer.errors import PenstockError, SqlError
 from optimizer.explain.api import Format, render
 from optimizer.explain.document import PlanDocument, document
-from optimizer.explain.explanation import SweepRange, explain_plan
+from optimizer.explain.explanation import Explanation, SweepRange, explain_plan
 from optimizer.hints import Hints
 from optimizer.optimize import Options, Search, optimize
 from optimizer.physical import Where
@@ -129,7 +129,7 @@ class ProblemError(Exception):
 def create_app(catalogs: Mapping[str, Catalog] | None = None) -> FastAPI:
     """An application of its own, with its own cache; `catalogs` are the registered ones."""
     registered = dict(catalogs or {})
-    cache = PlanCache()
+    cache: PlanCache[PlanRequest] = PlanCache()
     app = FastAPI(
         title="Penstock",
         version="1",
@@ -152,12 +152,11 @@ def create_app(catalogs: Mapping[str, Catalog] | None = None) -> FastAPI:
         request: Annotated[PlanRequest, Body(openapi_examples={"averages": _EXAMPLE, "flink": _FLINK})],
     ) -> Response:
         key = content_hash(request.model_dump_json(exclude={"format"}))
-        kept = cache.get(key)
-        cached = kept is not None
-        if kept is None:
-            kept = _explain(request, registered)
-            cache.put(key, kept)
-        return _response(key, cached, kept, request.format)
+        kept = cache.get(key) or Kept(request)
+        cached = request.format in kept.texts
+        text = _text(kept, request.format, registered)
+        cache.put(key, kept)
+        return _response(key, cached, text, request.format)
 
     @app.get(
         "/v1/plans/{id}",
@@ -172,7 +171,7 @@ def create_app(catalogs: Mapping[str, Catalog] | None = None) -> FastAPI:
         kept = cache.get(id)
         if kept is None:
             raise ProblemError(Problem(title="No such plan", status=404, detail=f"no plan {id} is kept; POST it again"))
-        return _response(id, True, kept, format)
+        return _response(id, True, _text(kept, format, registered), format)
 
     @app.get("/healthz", summary="Whether the service answers")
     def healthz() -> Health:
@@ -184,7 +183,16 @@ def create_app(catalogs: Mapping[str, Catalog] | None = None) -> FastAPI:
     return app
 
 
-def _explain(request: PlanRequest, registered: Mapping[str, Catalog]) -> Kept:
+def _text(kept: Kept[PlanRequest], to: Format, registered: Mapping[str, Catalog]) -> str:
+    """The plan as it was written for an earlier request, or planned once more for a format that is new."""
+    if to not in kept.texts:
+        explanation = _explain(kept.request, registered)
+        written = document(explanation).model_dump_json() if to is Format.JSON else None
+        kept.texts[to] = written or render(explanation, to, kept.request.why_not)
+    return kept.texts[to]
+
+
+def _explain(request: PlanRequest, registered: Mapping[str, Catalog]) -> Explanation:
     catalog = _catalog(request, registered)
     hints = request.hints
     options = Options(
@@ -196,10 +204,7 @@ def _explain(request: PlanRequest, registered: Mapping[str, Catalog]) -> Kept:
         units=request.units,
     )
     over = SweepRange(request.sweep.stream, request.sweep.low, request.sweep.high) if request.sweep else None
-    explanation = explain_plan(optimize(request.sql, catalog, options), request.why_not, request.trace, over)
-    texts = {to: render(explanation, to, request.why_not) for to in (Format.TEXT, Format.MERMAID, Format.DOT)}
-    texts[Format.JSON] = document(explanation).model_dump_json()
-    return Kept(texts)
+    return explain_plan(optimize(request.sql, catalog, options), request.why_not, request.trace, over)
 
 
 def _catalog(request: PlanRequest, registered: Mapping[str, Catalog]) -> Catalog:
@@ -225,9 +230,8 @@ def _catalog(request: PlanRequest, registered: Mapping[str, Catalog]) -> Catalog
 _read_catalog = lru_cache(maxsize=32)(parse_catalog)  # a client sends the same catalog with each of its queries
 
 
-def _response(key: str, cached: bool, kept: Kept, to: Format) -> Response:
+def _response(key: str, cached: bool, written: str, to: Format) -> Response:
     """A `PlanResponse`, put together as text: the plan was written when it was made."""
-    written = kept.texts[to]
     body = f'"plan":{written}' if to is Format.JSON else f'"text":{dumps(written)}'
     content = f'{{"id":"{key}","cached":{dumps(cached)},{body}}}'
     return Response(content, media_type="application/json")

@@ -20,7 +20,7 @@ from optimizer.optimize import Options, Search, optimize
 from optimizer.placement.problem import Units
 from optimizer.sql.ddl import parse_catalog
 from service.bench.cli import bench
-from service.overrides import parse_force, parse_rates, parse_sweep
+from service.overrides import parse_force, parse_pairs, parse_rates, parse_sweep
 
 app = typer.Typer(
     help="Continuous SQL, placed operator by operator on Spark or a database.",
@@ -110,20 +110,18 @@ def explain(
 def serve(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one.")] = 8080,
-    catalogs: Annotated[
-        Path | None, typer.Option(help="A directory of .sql catalogs, registered by their file names.")
+    catalog: Annotated[
+        list[str] | None, typer.Option(help="A catalog requests may name: smartplug=catalog.sql.")
     ] = None,
 ) -> None:
     """Answer plan requests over REST; the OpenAPI document is at /docs."""
     from service import server  # imported late: explain does without a web framework
 
-    with errors_for_people(str(catalogs)):
-        if catalogs is not None and not catalogs.is_dir():
-            raise PenstockError(f"the catalogs' directory {catalogs} is not there")
+    with errors_for_people("serve"):
         registered = {}
-        for path in sorted(catalogs.glob("*.sql")) if catalogs else []:
-            with errors_for_people(str(path)):
-                registered[path.stem] = parse_catalog(read_text(path, "the catalog"))
+        for name, path in parse_pairs(catalog or [], "--catalog smartplug=catalog.sql"):
+            with errors_for_people(path):
+                registered[name] = parse_catalog(read_text(Path(path), "the catalog"))
         server.serve(host, port, registered)
 
 

@@ -15,7 +15,7 @@ def parse_rates(given: Iterable[str]) -> dict[str, float]:
     >>> parse_rates(["plugs=20k"])
     {'plugs': 20000.0}
     """
-    return {name: _number(value, f"--rate {name}={value}") for name, value in _pairs(given, "--rate plugs=20000")}
+    return {name: _number(value, f"--rate {name}={value}") for name, value in parse_pairs(given, "--rate plugs=20000")}
 
 
 def parse_force(given: Iterable[str]) -> dict[str, Where]:
@@ -25,7 +25,7 @@ def parse_force(given: Iterable[str]) -> dict[str, Where]:
     """
     engines = {"spe": Where.SPE, "spark": Where.SPE, "db": Where.DB}
     found = {}
-    for name, value in _pairs(given, "--force agg1=db"):
+    for name, value in parse_pairs(given, "--force agg1=db"):
         if value not in engines:
             raise HintError(f"--force {name}={value}: the engine is spe or db")
         found[name] = engines[value]
@@ -37,14 +37,14 @@ def parse_sweep(given: str) -> SweepRange:
     >>> parse_sweep("plugs=1k..40k")
     SweepRange(stream='plugs', low=1000.0, high=40000.0)
     """
-    ((name, value),) = _pairs([given], "--sweep plugs=1000..40000")
+    ((name, value),) = parse_pairs([given], "--sweep plugs=1000..40000")
     low, dots, high = value.partition("..")
     if not dots:
         raise HintError(f"--sweep {given}: write --sweep plugs=1000..40000")
     return SweepRange(name, _number(low, f"--sweep {given}"), _number(high, f"--sweep {given}"))
 
 
-def _pairs(given: Iterable[str], form: str) -> list[tuple[str, str]]:
+def parse_pairs(given: Iterable[str], form: str) -> list[tuple[str, str]]:
     found = []
     for item in given:
         name, equals, value = item.partition("=")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
+from typing import Generic, TypeVar
 
 from optimizer.explain.api import Format
+
+Request = TypeVar("Request")
 
 
 def content_hash(text: str) -> str:
@@ -16,31 +18,35 @@ def content_hash(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A plan in every format. Texts, not the explanation: thousands of linked objects per plan would make each full
-    garbage collection a pause of hundreds of milliseconds."""
+class Kept(Generic[Request]):
+    """What was asked, and the plan in the formats it was asked in.
 
-    texts: Mapping[Format, str]
+    Texts, not the explanation: thousands of linked objects per plan would make each full garbage collection a pause of
+    hundreds of milliseconds.
+    """
+
+    request: Request
+    texts: dict[Format, str] = field(default_factory=dict)
 
 
-class PlanCache:
+class PlanCache(Generic[Request]):
     """Shared by the threads that answer requests."""
 
     def __init__(self, capacity: int = 512) -> None:
         self._capacity = capacity
-        self._plans: OrderedDict[str, Kept] = OrderedDict()
+        self._plans: OrderedDict[str, Kept[Request]] = OrderedDict()
         self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._plans)
 
-    def get(self, key: str) -> Kept | None:
+    def get(self, key: str) -> Kept[Request] | None:
         with self._lock:
             if key in self._plans:
                 self._plans.move_to_end(key)
             return self._plans.get(key)
 
-    def put(self, key: str, kept: Kept) -> None:
+    def put(self, key: str, kept: Kept[Request]) -> None:
         with self._lock:
             self._plans[key] = kept
             self._plans.move_to_end(key)

@@ -14,7 +14,11 @@ import uvicorn
 from uvicorn.config import LOGGING_CONFIG
 
 from optimizer.catalog import Catalog
+from optimizer.engines import DATABASES
 from optimizer.errors import PenstockError
+from optimizer.explain.document import document
+from optimizer.explain.explanation import explain_plan
+from optimizer.optimize import Options, optimize
 from service.api import create_app
 
 ANNOUNCEMENT = "penstock answers at "
@@ -29,9 +33,18 @@ def serve(host: str, port: int, catalogs: Mapping[str, Catalog]) -> None:
     logging = copy.deepcopy(LOGGING_CONFIG)
     logging["handlers"]["access"]["stream"] = "ext://sys.stderr"
     server = uvicorn.Server(uvicorn.Config(create_app(catalogs), log_config=logging))
+    _warm_up()
     gc.collect()
     gc.freeze()  # what is loaded by now stays: full collections need not walk it, they would be pauses of 100 ms
     server.run(sockets=[listener])
+
+
+def _warm_up() -> None:
+    """Loads what planning loads at its first use, the databases' dialects above all."""
+    catalog = "CREATE STREAM s (ts TIMESTAMP, v INT, WATERMARK FOR ts AS ts) WITH (rate = 1000)"
+    for database in DATABASES:
+        query = "SELECT MAX(v) AS top FROM s [RANGE 1 MINUTE SLIDE 1 SECOND]"
+        document(explain_plan(optimize(query, catalog, Options(database=database)))).model_dump_json()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -219,9 +219,8 @@ def test_a_reader_that_closes_early_is_no_error() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_serve_answers_and_stops(tmp_path: Path) -> None:
-    (tmp_path / "smartplug.sql").write_text(CATALOG.read_text())
-    with running("--catalogs", str(tmp_path)) as (host, port):
+def test_serve_answers_and_stops() -> None:
+    with running("--catalog", f"smartplug={CATALOG}") as (host, port):
         connection = HTTPConnection(host, port, timeout=30)
         body = json.dumps({"sql": (EXAMPLES / "cq1.sql").read_text(), "catalog_name": "smartplug"})
         connection.request("POST", "/v1/plans", body, {"content-type": "application/json"})
@@ -239,6 +238,7 @@ def test_serve_on_a_taken_port() -> None:
 
 
 def test_serve_with_catalogs_that_are_not_there(tmp_path: Path) -> None:
-    failed(penstock("serve", "--port", "0", "--catalogs", tmp_path / "none"), "is not there")
+    failed(penstock("serve", "--port", "0", "--catalog", f"mine={tmp_path / 'none.sql'}"), "none.sql cannot be read")
+    failed(penstock("serve", "--port", "0", "--catalog", str(tmp_path)), "write --catalog smartplug=catalog.sql")
     (tmp_path / "bad.sql").write_text("CREATE NONSENSE")
-    failed(penstock("serve", "--port", "0", "--catalogs", tmp_path), "bad.sql:1:")
+    failed(penstock("serve", "--port", "0", "--catalog", f"mine={tmp_path / 'bad.sql'}"), "bad.sql:1:")

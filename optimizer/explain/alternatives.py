@@ -19,7 +19,10 @@ from optimizer.placement.runner_up import second_best
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A plan beside the chosen one. `cost` is missing where an engine cannot run it, and `note` says why."""
+    """A plan beside the chosen one. `cost` is missing where an engine cannot run it, and `note` says why.
+
+    `max_rate` is worked out only where it was asked why not.
+    """
 
     name: str
     cost: PlanCost | None
@@ -29,25 +32,25 @@ class Alternative:
     note: str = ""
 
 
-def pure_plans(optimized: Optimized) -> list[Alternative]:
+def pure_plans(optimized: Optimized, limits: bool) -> list[Alternative]:
     """Every operator in one engine: what one would run without a federated optimizer."""
     tree = optimized.plan.tree
     count = len(optimized.problem.sites)
     return [
-        _pure("all in spark", optimized, tree, (False,) * count, SPARK),
-        _pure(f"all in {optimized.database.name}", optimized, tree, (True,) * count, optimized.database),
+        _pure("all in spark", optimized, tree, (False,) * count, SPARK, limits),
+        _pure(f"all in {optimized.database.name}", optimized, tree, (True,) * count, optimized.database, limits),
     ]
 
 
 def _pure(
-    name: str, optimized: Optimized, tree: RelationToStream, in_db: tuple[bool, ...], engine: Engine
+    name: str, optimized: Optimized, tree: RelationToStream, in_db: tuple[bool, ...], engine: Engine, limits: bool
 ) -> Alternative:
     ids = operator_ids(tree)
     for node in operators(tree):
         if lacking := engine.lacks(node):
             note = f"not possible: {engine.name} has no {lacking}, which {ids[id(node)]} needs"
             return Alternative(name, None, None, (), (), note)
-    return _alternative(name, optimized, tree, in_db)
+    return _alternative(name, optimized, tree, in_db, limits)
 
 
 def rejected_plans(optimized: Optimized) -> list[Alternative]:
@@ -80,12 +83,14 @@ def _second_join_order(optimized: Optimized) -> Alternative | None:
     return _alternative("second-best join order", optimized, best[1], best[2])
 
 
-def _alternative(name: str, optimized: Optimized, tree: RelationToStream, in_db: Sequence[bool]) -> Alternative:
+def _alternative(
+    name: str, optimized: Optimized, tree: RelationToStream, in_db: Sequence[bool], limits: bool = True
+) -> Alternative:
     units = optimized.options.unit_rule
     problem = placement_problem(tree, optimized.costing, units)
     ids = operator_ids(tree)
     names = [ids[id(node)] for node in operators(tree)]
-    limit = max_rate(tree, in_db, optimized.costing, units)
+    limit = max_rate(tree, in_db, optimized.costing, units) if limits else None
     note = "" if tree is optimized.plan.tree else join_shape(tree)
     return Alternative(
         name,

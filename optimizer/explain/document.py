@@ -246,6 +246,7 @@ def _cost(bottleneck: float, utilization: float, feasible: bool, limit: MaxRate)
 
 def _alternative(a: Alternative) -> AlternativeDocument:
     cost = None
-    if a.cost is not None and a.max_rate is not None:
-        cost = _cost(a.cost.bottleneck, a.cost.utilization, a.cost.feasible, a.max_rate)
+    if a.cost is not None:
+        limit = a.max_rate or MaxRate(None, {}, "worked out with why_not")
+        cost = _cost(a.cost.bottleneck, a.cost.utilization, a.cost.feasible, limit)
     return AlternativeDocument(name=a.name, cost=cost, spe=list(a.in_spark), db=list(a.in_database), note=a.note)

@@ -35,7 +35,7 @@ def explain_plan(
     """`why_not` adds the rejected plans, `over` the sweep; the pure plans are always among the alternatives."""
     plan = optimized.plan
     limit = max_rate(plan.tree, optimized.in_db, optimized.costing, plan.units_are)
-    others = pure_plans(optimized) + (rejected_plans(optimized) if why_not else [])
+    others = pure_plans(optimized, limits=why_not) + (rejected_plans(optimized) if why_not else [])
     explanation = Explanation(optimized, limit, tuple(others), tuple(advice(optimized, limit)), trace=trace)
     if over is None:
         return explanation

@@ -33,6 +33,7 @@ from optimizer.algebra import (
     post_order,
     referenced,
     scalars,
+    text,
     with_inputs,
 )
 from optimizer.catalog import Catalog
@@ -58,7 +59,7 @@ def forms(plan: RelationToStream, estimator: Estimator, catalog: Catalog) -> lis
 
 
 def _key(plan: RelationToStream) -> tuple[tuple[type, tuple[str, ...]], ...]:
-    return tuple((type(n), tuple(s.sql() for s in scalars(n))) for n in post_order(plan))
+    return tuple((type(n), tuple(text(s) for s in scalars(n))) for n in post_order(plan))
 
 
 def _regions(node: Node) -> Node | None:

@@ -21,6 +21,7 @@ from optimizer.algebra import (
     Node,
     Relational,
     RelationToStream,
+    Scalar,
     Select,
     StoredTable,
     Window,
@@ -30,6 +31,7 @@ from optimizer.algebra import (
 )
 from optimizer.costing import Costing
 from optimizer.errors import HintError
+from optimizer.estimate import Estimator
 from optimizer.join_order import dpccp, q_aware
 from optimizer.join_order.dpccp import JoinTree, Ordered, PairBudgetExceeded
 from optimizer.join_order.forced import forced_tree
@@ -68,9 +70,35 @@ class LogicalPlan:
     regions: tuple[RegionReport, ...]
 
 
+class Shared:
+    """What orderings of one query have in common: regions over the same relations, and the operators of a join tree.
+
+    With the same operators, all that is estimated of them once is known to the next ordering.
+    """
+
+    def __init__(self) -> None:
+        self._regions: dict[tuple[int, ...], Region] = {}
+        self._trees: dict[tuple[int, JoinTree], Node] = {}
+
+    def region(self, relations: tuple[Node, ...], conjuncts: Sequence[Scalar], estimator: Estimator) -> Region:
+        key = tuple(id(relation) for relation in relations)
+        if key not in self._regions:
+            self._regions[key] = make_region(relations, conjuncts, estimator)
+        return self._regions[key]
+
+    def built(self, here: Region, tree: JoinTree) -> Node:
+        key = (id(here), tree)
+        if key not in self._trees:
+            self._trees[key] = here.build(tree)
+        return self._trees[key]
+
+
 class _Orderer:
-    def __init__(self, costing: Costing, view: View, budget: int, forced: str | None, second: bool) -> None:
+    def __init__(
+        self, costing: Costing, view: View, budget: int, forced: str | None, second: bool, shared: Shared | None = None
+    ) -> None:
         self.costing = costing
+        self.shared = shared if shared is not None else Shared()
         self.view = view
         self.budget = budget
         self.forced = forced
@@ -99,12 +127,12 @@ class _Orderer:
     def order(self, node: Node) -> tuple[Node, PlanCost]:
         found, conjuncts = region(node)
         visited = [self.visit(relation) for relation in found]
-        here = make_region([relation for relation, _ in visited], conjuncts, self.costing.estimator)
+        here = self.shared.region(tuple(relation for relation, _ in visited), conjuncts, self.costing.estimator)
         costs = tuple(cost for _, cost in visited)
         ordered, algorithm = self.search(here, costs)
         names = tuple(relation_name(relation) for relation in here.relations)
         self.reports.append(RegionReport(ordered.tree.render(names), algorithm, ordered.pairs, here.crossed))
-        built = here.build(ordered.tree)
+        built = self.shared.built(here, ordered.tree)
         if ordered.second:
             self.runners_up.append((built, here.build(ordered.second[0])))
         return built, ordered.cost
@@ -120,7 +148,7 @@ class _Orderer:
             names = tuple(relation_name(relation) for relation in here.relations)
             tree = forced_tree(self.forced, names)
             if tree is not None:
-                return Ordered(tree, tree_cost(tree, costs, join_cost), 0), "forced by a hint"
+                return Ordered(tree, tree_cost(tree, costs, join_cost), 0), "a hint"
         try:
             enumerated = dpccp.pairs(graph.neighbours, self.budget)
         except PairBudgetExceeded:
@@ -197,11 +225,12 @@ def order_joins(
     view: View,
     budget: int = PAIR_BUDGET,
     forced: str | None = None,
+    shared: Shared | None = None,
 ) -> LogicalPlan:
     """The best join order of every region of one form of a query."""
-    orderer = _Orderer(costing, view, budget, forced, second=False)
+    orderer = _Orderer(costing, view, budget, forced, second=False, shared=shared)
     node, cost = orderer.visit(plan.input)
-    if forced is not None and not any(r.algorithm == "forced by a hint" for r in orderer.reports):
+    if forced is not None and not any(r.algorithm == "a hint" for r in orderer.reports):
         found = "; ".join(r.order for r in orderer.reports) or "no join"
         raise HintError(f"the join order {forced} does not fit the query, whose joins are: {found}")
     return LogicalPlan(replace(plan, input=node), cost, tuple(orderer.reports))

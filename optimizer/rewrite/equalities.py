@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
-from optimizer.algebra import Scalar, referenced
+from optimizer.algebra import Scalar, referenced, text
 
 
 class EqualityClasses:
@@ -39,7 +39,7 @@ class EqualityClasses:
         found: dict[Scalar, list[Scalar]] = {}
         for column in self._parent:
             found.setdefault(self.find(column), []).append(column)
-        return [sorted(group, key=lambda c: c.sql()) for group in found.values() if len(group) > 1]
+        return [sorted(group, key=text) for group in found.values() if len(group) > 1]
 
 
 def bracketed(expression: Scalar) -> Scalar:

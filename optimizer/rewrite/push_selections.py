@@ -24,6 +24,7 @@ from optimizer.algebra import (
     Select,
     aliases,
     referenced,
+    text,
 )
 from optimizer.rewrite.equalities import EqualityClasses, bracketed, implied_constants, rejects_null
 
@@ -52,7 +53,7 @@ def _push(node: Node, above: list[Scalar]) -> Node:
 
 
 def selected(node: Node, predicates: Iterable[Scalar]) -> Node:
-    ordered = sorted({canonical(p) for p in predicates}, key=lambda p: p.sql())
+    ordered = sorted({canonical(p) for p in predicates}, key=text)
     return Select(node, tuple(ordered)) if ordered else node
 
 
@@ -68,7 +69,7 @@ def canonical(predicate: Scalar) -> Scalar:
     left, right = predicate.this, predicate.expression
 
     def rank(side: exp.Expr) -> tuple[bool, bool, str]:
-        return (not isinstance(side, exp.Column), isinstance(side, exp.Literal), side.sql())
+        return (not isinstance(side, exp.Column), isinstance(side, exp.Literal), text(side))
 
     if rank(left) <= rank(right):
         return predicate
@@ -172,14 +173,9 @@ def join(left: Node, right: Node, conjuncts: Iterable[Scalar], kind: JoinKind = 
             keys.append(key)
         else:
             residue.append(canonical(conjunct))
-    keys.sort(key=lambda k: (_sort_key(k.left), _sort_key(k.right)))
-    residue.sort(key=_sort_key)
+    keys.sort(key=lambda k: (text(k.left), text(k.right)))
+    residue.sort(key=text)
     return Join(left, right, tuple(keys), tuple(residue), kind)
-
-
-def _sort_key(scalar: Scalar) -> str:
-    """One order for equal sets of expressions; writing SQL is slow, and most keys are plain columns."""
-    return f"{scalar.table}.{scalar.name}" if isinstance(scalar, exp.Column) else scalar.sql()
 
 
 def _key(conjunct: Scalar, on_left: frozenset[str], on_right: frozenset[str]) -> EquiKey | None:

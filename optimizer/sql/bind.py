@@ -45,9 +45,10 @@ def bind(text: str, catalog: Catalog) -> exp.Select:
         resolve_windows(query, catalog, text)
         schema = _schema(catalog)
         bound = _qualify(query, schema, text)
-        _check_scalar_subqueries(bound, text)
-        bound = unnest_subqueries(bound)
-        _check_decorrelated(bound, text)
+        if _has_subqueries(bound):
+            _check_scalar_subqueries(bound, text)
+            bound = unnest_subqueries(bound)
+            _check_decorrelated(bound, text)
         safe = _safe_remainders(simplify(bound, dialect=Penstock))
         result = annotate_types(safe, schema=schema, dialect=Penstock)
         assert isinstance(result, exp.Select)
@@ -99,10 +100,12 @@ def _qualify(query: exp.Select, schema: MappingSchema, text: str) -> exp.Select:
             names = known.get(column.table)
             if names is not None and column.name not in names:
                 raise _unknown(column, names, text)
-    for select in bound.find_all(exp.Select):
-        for column in select.find_all(exp.Column):
-            if not column.table:
-                raise _unknown(column, [], text)
+        if scope.external_columns and not scope.is_subquery:
+            words = "this subquery reads a column of the outer query"
+            raise refused(words, scope.external_columns[0], text, _JOIN_INSTEAD)
+    for column in bound.find_all(exp.Column):
+        if not column.table:
+            raise _unknown(column, [], text)
     assert isinstance(bound, exp.Select)
     return bound
 
@@ -137,6 +140,15 @@ def _unresolved(message: str, query: exp.Select, text: str) -> SqlError:
         if column.name and column.name in message:
             return refused(short, column, text, f"alias.{column.name}")
     return SqlError(short, text, position_of(query, text), "an alias of its own for each relation")
+
+
+def _has_subqueries(query: exp.Select) -> bool:
+    """Whether there is a subquery anywhere but in FROM."""
+    for node in query.find_all(exp.Subquery, exp.Exists, exp.In):
+        nested = node.args.get("query") if isinstance(node, exp.In) else node
+        if nested is not None and not isinstance(node.parent, exp.From | exp.Join | exp.CTE):
+            return True
+    return False
 
 
 def _check_scalar_subqueries(query: exp.Select, text: str) -> None:

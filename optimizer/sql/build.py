@@ -31,6 +31,7 @@ from optimizer.algebra import (
     leaves,
     post_order,
 )
+from optimizer.algebra import text as algebra_text
 from optimizer.catalog import Catalog
 from optimizer.errors import SqlError
 from optimizer.rewrite.equalities import bracketed
@@ -152,6 +153,8 @@ class _Builder:
                 found.this.meta.update(node.this.meta)
             return found
 
+        if isinstance(expression, exp.Column):
+            return stand_for(expression)
         copy = expression.copy()
         copy.comments = None
         result = copy.transform(stand_for, copy=False)
@@ -240,7 +243,7 @@ def typed_column(alias: str, name: str, like: exp.Expr) -> exp.Column:
 
 def _sorted_keys(keys: dict[Scalar, None]) -> list[Scalar]:
     """GROUP BY lists are sets: one order for all spellings."""
-    return sorted(keys, key=lambda key: key.sql())
+    return sorted(keys, key=algebra_text)
 
 
 def _key_name(key: Scalar) -> str:

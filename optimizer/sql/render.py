@@ -203,7 +203,7 @@ def fragment_query(root: Node, shipped: Mapping[int, str], drive: Drive, one_tic
 
 
 def fragment_sql(root: Node, shipped: Mapping[int, str], drive: Drive, one_tick: bool, dialect: str) -> str:
-    return fragment_query(root, shipped, drive, one_tick).sql(dialect=dialect, pretty=True)
+    return fragment_query(root, shipped, drive, one_tick).sql(dialect=dialect, pretty=True, copy=False)
 
 
 def _arrivals(query: exp.Select, renderer: _Renderer) -> exp.Select:

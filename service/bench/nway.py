@@ -1,4 +1,4 @@
-"""CQ4-style n-way joins: the average load of each plug over n windows of growing size, joined (paper 001, section 8.2)."""
+"""CQ4-style n-way joins: each plug's average load over n windows of growing size, joined (paper 001, section 8.2)."""
 
 from __future__ import annotations
 
