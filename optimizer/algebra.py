@@ -227,7 +227,16 @@ def outputs(node: Node) -> list[tuple[str, str]]:
 
 
 def column(alias: str, name: str) -> exp.Column:
-    return exp.column(name, alias, quoted=True)
+    return exp.Column(this=exp.Identifier(this=name, quoted=True), table=exp.Identifier(this=alias, quoted=True))
+
+
+def duplicate(expression: Scalar) -> Scalar:
+    """A copy to put elsewhere. Most are plain columns, which are quicker made anew than copied."""
+    if not isinstance(expression, exp.Column):
+        return expression.copy()
+    result = column(expression.table, expression.name)
+    result.type = expression.type
+    return result
 
 
 def referenced(expression: Scalar) -> frozenset[str]:

@@ -7,7 +7,7 @@ Every figure taken from outside is noted with its source, for explain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -53,12 +53,15 @@ def drive_of(plan: RelationToStream) -> Drive:
     return Drive.TUPLE if plan.emission is Emission.ISTREAM and not aggregated else Drive.SLIDE
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A selectivity and how much it is worth."""
+@dataclass
+class _Structure:
+    """What does not depend on rates, by identity: of the nodes and expressions of a plan, which are never changed."""
 
-    value: float
-    source: Source
+    shares: dict[int, tuple[Scalar, Estimate]] = field(default_factory=dict)
+    aliases: dict[int, tuple[Node, frozenset[str]]] = field(default_factory=dict)
+    widths: dict[int, tuple[Node, float]] = field(default_factory=dict)
+    groups: dict[int, tuple[Sequence[EquiKey], list[list[EquiKey]]]] = field(default_factory=dict)
+    columns: dict[int, tuple[Scalar, frozenset[tuple[str, str]]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -73,9 +76,7 @@ class Estimator:
     notes: dict[str, Estimate] = field(default_factory=dict)
     _flows: dict[int, tuple[Node, Flow]] = field(default_factory=dict)
     _distincts: dict[tuple[int, str, frozenset[str]], tuple[Node, Figure]] = field(default_factory=dict)
-    _shares: dict[int, tuple[Scalar, Share]] = field(default_factory=dict)
-    _aliases: dict[int, tuple[Node, frozenset[str]]] = field(default_factory=dict)
-    _widths: dict[int, tuple[Node, float]] = field(default_factory=dict)
+    _structure: _Structure = field(default_factory=_Structure)
 
     @staticmethod
     def of(plan: RelationToStream, catalog: Catalog) -> Estimator:
@@ -85,8 +86,7 @@ class Estimator:
 
     def at(self, scale: float) -> Estimator:
         """The same query with all streams faster or slower: selectivities and widths do not depend on that."""
-        other = Estimator(self.catalog, self.drive, self.ticks, self.relations, scale)
-        other._shares, other._aliases, other._widths = self._shares, self._aliases, self._widths
+        other = Estimator(self.catalog, self.drive, self.ticks, self.relations, scale, _structure=self._structure)
         other.ticks = other._tick_rate()
         return other
 
@@ -119,10 +119,10 @@ class Estimator:
         return self.catalog.streams[leaf.stream] if isinstance(leaf, Window) else self.catalog.tables[leaf.table]
 
     def width(self, node: Node) -> float:
-        known = self._widths.get(id(node))
+        known = self._structure.widths.get(id(node))
         if known is None:
             total = float(sum(self._column_width(alias, name) for alias, name in outputs(node)))
-            known = self._widths[id(node)] = (node, total)
+            known = self._structure.widths[id(node)] = (node, total)
         return known[1]
 
     def _column_width(self, alias: str, name: str) -> int:
@@ -196,7 +196,7 @@ class Estimator:
         That is what a join's selectivity rests on: a table of which a selection leaves a tenth meets a tenth of the
         tuples. It also makes the size of a join the same in every order.
         """
-        columns = {name for key in keys for name in _columns(key)}
+        columns = {name for key in keys for name in self._columns(key)}
         value, source = 1.0, Source.EXACT
         for alias in sorted({alias for alias, _ in columns}):
             names = frozenset(name for owner, name in columns if owner == alias)
@@ -219,7 +219,7 @@ class Estimator:
                     node = node.input
                 case Join():
                     left = alias in self._owned(node.left)
-                    matched = _matched(node.keys, alias, names, left)
+                    matched = _matched(self._key_groups(node.keys), alias, names, left)
                     if matched is not None:
                         here = self._of_alias(alias, names, node.left if left else node.right)
                         there = self.domain(matched, node.right if left else node.left)
@@ -235,9 +235,22 @@ class Estimator:
                     return self._of_leaf(node, names)
 
     def _owned(self, node: Node) -> frozenset[str]:
-        known = self._aliases.get(id(node))
+        known = self._structure.aliases.get(id(node))
         if known is None:
-            known = self._aliases[id(node)] = (node, aliases(node))
+            known = self._structure.aliases[id(node)] = (node, aliases(node))
+        return known[1]
+
+    def _columns(self, key: Scalar) -> frozenset[tuple[str, str]]:
+        known = self._structure.columns.get(id(key))
+        if known is None:
+            found = frozenset((c.table, c.name) for c in key.find_all(exp.Column))
+            known = self._structure.columns[id(key)] = (key, found)
+        return known[1]
+
+    def _key_groups(self, keys: Sequence[EquiKey]) -> list[list[EquiKey]]:
+        known = self._structure.groups.get(id(keys))
+        if known is None:
+            known = self._structure.groups[id(keys)] = (keys, key_groups(keys))
         return known[1]
 
     def _renamed(self, node: Aggregate | Project, names: frozenset[str]) -> Figure:
@@ -270,7 +283,7 @@ class Estimator:
 
     # -- selectivities ----------------------------------------------------------------------------------------------
 
-    def conjunction(self, predicates: Sequence[Scalar]) -> Share:
+    def conjunction(self, predicates: Sequence[Scalar]) -> Figure:
         """Independent predicates multiply; a lower and an upper bound of one column overlap."""
         value, source = 1.0, Source.EXACT
         bounds: dict[tuple[Scalar, bool], float] = {}
@@ -288,25 +301,25 @@ class Estimator:
                 value *= max(share_above + below - 1.0, 0.0)
             elif upwards or (column, True) not in bounds:
                 value *= share_above
-        return Share(value, source)
+        return Figure(value, source)
 
-    def share(self, predicate: Scalar) -> Share:
-        known = self._shares.get(id(predicate))
+    def share(self, predicate: Scalar) -> Figure:
+        known = self._structure.shares.get(id(predicate))
         if known is None:
-            known = self._shares[id(predicate)] = (predicate, self._share(predicate))
-        return known[1]
+            figure = self._share(predicate)
+            estimate = Estimate(text(predicate), figure.value, figure.source)
+            known = self._structure.shares[id(predicate)] = (predicate, estimate)
+        self.notes.setdefault(known[1].what, known[1])
+        return Figure(known[1].value, known[1].source)
 
-    def _share(self, predicate: Scalar) -> Share:
+    def _share(self, predicate: Scalar) -> Figure:
         owners = {alias: self.relations[alias] for alias in referenced(predicate) if alias in self.relations}
         if owners and len(owners) == len(referenced(predicate)):
             named = {a: leaf.stream if isinstance(leaf, Window) else leaf.table for a, leaf in owners.items()}
             declared = self._declared(predicate, named)
             if declared is not None:
-                self.notes.setdefault(text(predicate), Estimate(text(predicate), declared.value, declared.source))
-                return Share(declared.value, declared.source)
-        value, source = default_share(predicate, self._domain)
-        self.notes.setdefault(text(predicate), Estimate(text(predicate), value, source))
-        return Share(value, source)
+                return declared
+        return Figure(*default_share(predicate, self._domain))
 
     def _declared(self, predicate: Scalar, named: dict[str, str]) -> Figure | None:
         """A selectivity the catalog gives for this very predicate."""
@@ -329,25 +342,25 @@ class Estimator:
             return (None, None, None, None)
         return (one.distinct.value if one.distinct else None, one.low, one.high, one.nulls)
 
-    def join_share(self, node: Join) -> Share:
+    def join_share(self, node: Join) -> Figure:
         """Keys to one relation of the right side count as one composite key, then the residue as a selection."""
         value, source = 1.0, Source.EXACT
-        for keys in key_groups(node.keys):
+        for keys in self._key_groups(node.keys):
             share = self.key_share(keys, node.left, node.right)
             value, source = value * share.value, min(source, share.source)
         residue = self.conjunction(node.residue)
-        return Share(value * residue.value, min(source, residue.source))
+        return Figure(value * residue.value, min(source, residue.source))
 
-    def key_share(self, keys: Sequence[EquiKey], left: Node, right: Node) -> Share:
+    def key_share(self, keys: Sequence[EquiKey], left: Node, right: Node) -> Figure:
         if len(keys) == 1:
             declared = self.share_of_equality(keys[0])
             if declared is not None:
                 return declared
         here = self.domain([key.left for key in keys], left)
         there = self.domain([key.right for key in keys], right)
-        return Share(1.0 / max(here.value, there.value, 1.0), min(here.source, there.source))
+        return Figure(1.0 / max(here.value, there.value, 1.0), min(here.source, there.source))
 
-    def share_of_equality(self, key: EquiKey) -> Share | None:
+    def share_of_equality(self, key: EquiKey) -> Figure | None:
         used = referenced(key.left) | referenced(key.right)
         leaf = {a: self.relations[a] for a in used if a in self.relations}
         if len(leaf) < len(used):
@@ -356,15 +369,8 @@ class Estimator:
         for sides in ((key.left, key.right), (key.right, key.left)):
             figure = self._declared(exp.EQ(this=sides[0].copy(), expression=sides[1].copy()), named)
             if figure is not None:
-                return Share(figure.value, figure.source)
+                return Figure(figure.value, figure.source)
         return None
-
-
-def _columns(key: Scalar) -> Iterable[tuple[str, str]]:
-    """Most keys are plain columns, and walking an expression is slow."""
-    if isinstance(key, exp.Column):
-        return ((key.table, key.name),)
-    return {(c.table, c.name) for c in key.find_all(exp.Column)}
 
 
 def key_groups(keys: Sequence[EquiKey]) -> list[list[EquiKey]]:
@@ -376,9 +382,9 @@ def key_groups(keys: Sequence[EquiKey]) -> list[list[EquiKey]]:
     return list(found.values())
 
 
-def _matched(keys: Sequence[EquiKey], alias: str, names: frozenset[str], left: bool) -> list[Scalar] | None:
+def _matched(groups: list[list[EquiKey]], alias: str, names: frozenset[str], left: bool) -> list[Scalar] | None:
     """The other side's columns, where exactly these columns are joined to one relation."""
-    for group in key_groups(keys):
+    for group in groups:
         own = [key.left if left else key.right for key in group]
         if all(isinstance(e, exp.Column) and e.table == alias for e in own) and {e.name for e in own} == names:
             return [key.right if left else key.left for key in group]

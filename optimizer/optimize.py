@@ -15,7 +15,7 @@ from optimizer.catalog import Catalog
 from optimizer.costing import Costing
 from optimizer.engines import Engine, database
 from optimizer.errors import HintError, SqlError, position_at
-from optimizer.estimate import Estimator, drive_of
+from optimizer.estimate import drive_of
 from optimizer.hints import Hints, forced
 from optimizer.join_order.eager_aggregation import forms
 from optimizer.join_order.phase_one import PAIR_BUDGET, LogicalPlan, RegionReport, Shared, View, as_written, order_joins
@@ -167,7 +167,7 @@ def _optimize_tree(
         (done - ordered) * 1000,
     )
     # Estimated afresh, so that only the figures this plan rests on are named.
-    final = Estimator.of(plan.tree, known)
+    final = costing.estimator.at(1.0)
     final.flow(plan.tree.input)
     estimates = tuple(final.notes.values())
     return Optimized(sql, known, options, written, plan, problem, costing, report, estimates, steps, placement.in_db)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from optimizer.algebra import EquiKey, Join, Node, Scalar, aliases, referenced
+from optimizer.algebra import EquiKey, Join, Node, Scalar, aliases, duplicate, referenced
 from optimizer.estimate import Estimator
 from optimizer.join_order.dpccp import JoinTree
 from optimizer.join_order.graph import Condition, JoinGraph, KeyClass, bits, connected
@@ -34,7 +34,9 @@ class Region:
         for key in self.keys:
             here, there = _first(key, in_left), _first(key, in_right)
             if here is not None and there is not None:
-                conjuncts += [exp.EQ(this=a.copy(), expression=b.copy()) for a, b in zip(here, there, strict=True)]
+                conjuncts += [
+                    exp.EQ(this=duplicate(a), expression=duplicate(b)) for a, b in zip(here, there, strict=True)
+                ]
         available, on_left, on_right = aliases(left) | aliases(right), aliases(left), aliases(right)
         for conjunct in self.residue:
             used = referenced(conjunct)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
-from optimizer.algebra import Scalar, referenced, text
+from optimizer.algebra import Scalar, duplicate, referenced, text
 
 
 class EqualityClasses:
@@ -49,7 +49,7 @@ def bracketed(expression: Scalar) -> Scalar:
     >>> [bracketed(sqlglot.parse_one(sql)).sql() for sql in ("a + b", "NOT a", "abs(a)", "a IN (1)")]
     ['(a + b)', '(NOT a)', 'ABS(a)', '(a IN (1))']
     """
-    copy = expression.copy()
+    copy = duplicate(expression)
     whole = isinstance(copy, exp.Column | exp.Literal | exp.Func | exp.Paren | exp.Null | exp.Boolean)
     return copy if whole and not isinstance(copy, exp.Connector) else exp.paren(copy, copy=False)
 

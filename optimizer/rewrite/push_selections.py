@@ -23,6 +23,7 @@ from optimizer.algebra import (
     Scalar,
     Select,
     aliases,
+    duplicate,
     referenced,
     text,
 )
@@ -61,7 +62,7 @@ def canonical(predicate: Scalar) -> Scalar:
     """A comparison with its plain column on the left, so that equal conditions are equal texts.
 
     >>> import sqlglot
-    >>> canonical(sqlglot.parse_one("0.9 * m.top < p.v")).sql()
+    >>> text(canonical(sqlglot.parse_one("0.9 * m.top < p.v")))
     'p.v > 0.9 * m.top'
     """
     if type(predicate) not in _MIRROR:
@@ -73,7 +74,7 @@ def canonical(predicate: Scalar) -> Scalar:
 
     if rank(left) <= rank(right):
         return predicate
-    return _MIRROR[type(predicate)](this=right.copy(), expression=left.copy())
+    return _MIRROR[type(predicate)](this=duplicate(right), expression=duplicate(left))
 
 
 _MIRROR: dict[type[exp.Expr], type[exp.Binary]] = {
@@ -121,7 +122,7 @@ def region(node: Node) -> tuple[list[Node], list[Scalar]]:
     if isinstance(node, Join) and node.kind is JoinKind.INNER:
         left, conjuncts = region(node.left)
         right, more = region(node.right)
-        keys = [exp.EQ(this=k.left.copy(), expression=k.right.copy()) for k in node.keys]
+        keys = [exp.EQ(this=duplicate(k.left), expression=duplicate(k.right)) for k in node.keys]
         return left + right, conjuncts + more + keys + list(node.residue)
     if isinstance(node, Select) and isinstance(node.input, Join) and node.input.kind is JoinKind.INNER:
         inside, conjuncts = region(node.input)

@@ -49,13 +49,27 @@ def bind(text: str, catalog: Catalog) -> exp.Select:
             _check_scalar_subqueries(bound, text)
             bound = unnest_subqueries(bound)
             _check_decorrelated(bound, text)
-        safe = _safe_remainders(simplify(bound, dialect=Penstock))
+        safe = _safe_remainders(simplify(bound, dialect=Penstock) if _can_be_simpler(bound) else bound)
         result = annotate_types(safe, schema=schema, dialect=Penstock)
         assert isinstance(result, exp.Select)
         _check_types(result, text)
         return result
     except RecursionError:
         raise SqlError(TOO_DEEP, text, position_at(text, 0), "fewer nested parentheses or subqueries") from None
+
+
+_FOLDABLE = (exp.Boolean, exp.Null, exp.Not, exp.Or, exp.Paren, exp.Between, exp.Coalesce, exp.If, exp.Case, exp.Neg)
+
+
+def _can_be_simpler(query: exp.Expr) -> bool:
+    """Whether there is anything that simplify could fold; it takes its time to find out."""
+    return any(isinstance(n, _FOLDABLE) or (isinstance(n, exp.Binary) and _has_constant(n)) for n in query.walk())
+
+
+def _has_constant(node: exp.Binary) -> bool:
+    """`2 * 3` or `x + 1 > 5`, but not `x > 5`: a constant beside anything but a plain column."""
+    sides = (node.left, node.right)
+    return not any(isinstance(s, exp.Column) for s in sides) and not all(s.find(exp.Column) for s in sides)
 
 
 def _safe_remainders(query: exp.Expr) -> exp.Expr:

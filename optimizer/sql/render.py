@@ -26,6 +26,7 @@ from optimizer.algebra import (
     Window,
     WindowUnit,
     column,
+    duplicate,
     duration,
     leaves,
     outputs,
@@ -58,7 +59,7 @@ class _Renderer:
                 return _moment("tick")
             return node
 
-        return scalar.transform(one)
+        return one(duplicate(scalar)) if isinstance(scalar, exp.Column) else scalar.transform(one)
 
     def open(self, node: Node) -> _Open:
         if id(node) in self.shipped:
@@ -86,7 +87,7 @@ class _Renderer:
         for window in self.windows[before:]:
             name = f"_{window.alias}_{window.time_column}"
             stamp = self.expression(column(window.alias, window.time_column))
-            query = query.select(exp.alias_(stamp, name, quoted=True), copy=False)
+            query = query.select(_as(stamp, name), copy=False)
             self.renamed[window.alias, window.time_column] = (node.alias, name)
         return _Open([(query.subquery(_quoted(node.alias)), [], False)])
 
@@ -152,7 +153,7 @@ class _Renderer:
 
     def flat(self, node: Node) -> list[exp.Expr]:
         named = flat_names(node).items()
-        return [exp.alias_(self.expression(column(*own)), new, quoted=True) for own, new in named]
+        return [_as(self.expression(column(*own)), new) for own, new in named]
 
     def closed(self, node: Node) -> exp.Select:
         """A whole query: the select list is the node's output."""
@@ -174,7 +175,7 @@ class _Renderer:
         return self.expression(key) if isinstance(key, exp.Column) else exp.Literal.number(position)
 
     def items(self, named: tuple[Named, ...]) -> list[exp.Expr]:
-        return [exp.alias_(self.expression(n.expression), n.name, quoted=True) for n in named]
+        return [_as(self.expression(n.expression), n.name) for n in named]
 
 
 def flat_names(node: Node) -> dict[tuple[str, str], str]:
@@ -237,6 +238,10 @@ def _table(name: str, alias: str) -> exp.Table:
     if name != alias:
         table.set("alias", exp.TableAlias(this=_quoted(alias)))
     return table
+
+
+def _as(expression: exp.Expr, name: str) -> exp.Alias:
+    return exp.Alias(this=expression, alias=_quoted(name))
 
 
 def _quoted(name: str) -> exp.Identifier:
