@@ -40,14 +40,15 @@ def max_rate(tree: RelationToStream, in_db: Sequence[bool], costing: Costing, un
     if at_low <= FULL:
         while at_high <= FULL:
             low, at_low = high, at_high
-            high *= 8
+            # Loads grow at least linearly once the streams dominate, so twice the head room is mostly past the end.
+            high *= min(max(2.0 / max(at_high, 0.01), 2.0), 100.0)
             if high * total > _LARGEST:
                 return MaxRate(None, {}, "feasible at any rate")
             at_high = bottleneck(high)
     else:
         while at_low > FULL:
             high, at_high = low, at_low
-            low /= 8
+            low /= min(max(2.0 * at_low, 4.0), 1000.0)
             if low * total < _SMALLEST:
                 return MaxRate(None, {}, "infeasible at any rate")
             at_low = bottleneck(low)

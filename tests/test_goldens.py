@@ -7,7 +7,7 @@ import pytest
 from tests.goldens import DIRECTORY, EXAMPLES, Golden, goldens
 
 
-@pytest.mark.parametrize("golden", goldens(), ids=lambda g: g.path.stem)
+@pytest.mark.parametrize("golden", list(goldens()), ids=lambda g: g.path.stem)
 def test_the_plan_is_the_golden_one(golden: Golden) -> None:
     assert golden.text() == golden.path.read_text(), "the plan changed: make goldens, and read the diff"
 

@@ -280,6 +280,16 @@ def test_a_slide_is_needed_where_something_is_evaluated_at_ticks() -> None:
         optimize("SELECT COUNT(*) AS n FROM plugs [RANGE 1 MINUTE]", CATALOG)
 
 
+def test_a_projection_that_would_hide_arrival_times_is_refused() -> None:
+    long = " + ".join(["COALESCE(plug_id, 1)"] * 40)
+    sql = (
+        f"SELECT a.z, b.value FROM (SELECT house_id, {long} AS z FROM plugs [RANGE 3 SECONDS]) AS a "
+        "JOIN plugs [RANGE 2 SECONDS] AS b ON a.house_id = b.house_id"
+    )
+    with pytest.raises(SqlError, match="a column computed in a subquery has more than 60 parts"):
+        optimize(sql, CATALOG)
+
+
 def test_a_profile_without_the_database() -> None:
     profile = replace(default_profile(), databases={"duckdb": default_profile().databases["duckdb"]})
     with pytest.raises(HintError, match="has no costs for postgres"):

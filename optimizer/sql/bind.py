@@ -34,7 +34,7 @@ def bind(text: str, catalog: Catalog) -> exp.Select:
     >>> from optimizer.sql.ddl import parse_catalog
     >>> catalog = parse_catalog("CREATE STREAM s (ts TIMESTAMP, v INT, WATERMARK FOR ts AS ts) WITH (rate = 10)")
     >>> bind("SELECT sum(v) AS total FROM s [RANGE 5 SECONDS SLIDE 1 SECOND]", catalog).sql()
-    'SELECT SUM("s"."v") AS "total" FROM "s" AS "s"'
+    'SELECT SUM(s.v) AS total FROM s AS s'
     """
     statements = parse_statements(text)
     if len(statements) != 1:
@@ -89,7 +89,7 @@ def _schema(catalog: Catalog) -> MappingSchema:
 
 def _qualify(query: exp.Select, schema: MappingSchema, text: str) -> exp.Select:
     try:
-        bound = qualify(query, schema=schema, dialect=Penstock, validate_qualify_columns=False)
+        bound = qualify(query, schema=schema, dialect=Penstock, validate_qualify_columns=False, quote_identifiers=False)
     except (OptimizeError, SchemaError) as error:
         raise _unresolved(str(error), query, text) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError) as error:
