@@ -46,15 +46,15 @@ def catalog() -> Catalog:
 def check(sql: str, site: Site, catalog: Catalog, ticks: list[datetime], seed: int = 0) -> list[RelationToStream]:
     """Runs every logical plan: all in the database, all in the stream engine, and placed at random."""
     prepared, random = Prepared.of(sql, catalog), Random(seed)
-    plans = list({fingerprint(plan): plan for plan in prepared.plans}.values())
-    for tick in ticks:
+    plans = list({fingerprint(plan): plan for plan in prepared.plans if operators(plan)}.values())
+    for tick in ticks if plans else []:  # a query that is a window and nothing else has nothing to place
         expected = oracle.run(site.connection, sql, TIMES, tick)
         for plan in plans:
             n = len(operators(plan))
             for in_db in ([True] * n, [False] * n, [random.random() < 0.5 for _ in range(n)]):
                 found = site.run(plan, prepared.costing, in_db, {"tick": tick})
                 assert same(found, expected), f"{sql}\n{show(plan)}\nat {tick}, {in_db}: {found}, expected {expected}"
-    names = [item.name for item in plans[0].items]
+    names = [item.name for item in prepared.plans[0].items]
     assert names == [c.lower() for c in oracle.columns(site.connection, sql, TIMES, ticks[0])]
     return plans
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.goldens import DIRECTORY, EXAMPLES, Golden, goldens
+from optimizer.explain.api import explain
+from optimizer.explain.explanation import SweepRange
+from optimizer.optimize import Options
+from tests.goldens import DIRECTORY, EXAMPLES, ROOT, Golden, goldens
 
 
 @pytest.mark.parametrize("golden", list(goldens()), ids=lambda g: g.path.stem)
@@ -14,6 +17,13 @@ def test_the_plan_is_the_golden_one(golden: Golden) -> None:
 
 def test_no_golden_is_left_over() -> None:
     assert {p.name for p in DIRECTORY.iterdir()} == {g.path.name for g in goldens()}
+
+
+def test_the_plan_in_the_readme_is_real() -> None:
+    options = Options(database="postgres", rates={"plugs": 20_000.0})
+    sql, catalog = (EXAMPLES / "cq1.sql").read_text(), (EXAMPLES / "catalog.sql").read_text()
+    printed = explain(sql, catalog, options, why_not=True, sweep=SweepRange("plugs", 1_000.0, 60_000.0))
+    assert printed in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("query", ["cq1", "cq2"])

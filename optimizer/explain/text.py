@@ -59,12 +59,14 @@ def load(u: float) -> str:
 def _head(explanation: Explanation) -> str:
     optimized = explanation.optimized
     plan, options = optimized.plan, optimized.options
-    drive = "slide-driven, " + f"{number(plan.ticks)} ticks/s" if plan.drive is Drive.SLIDE else "tuple-driven"
+    drive = "slide-driven, " + _count(plan.ticks, "tick") + "/s" if plan.drive is Drive.SLIDE else "tuple-driven"
     busiest = max(plan.units, key=lambda unit: unit.u)
     verdict = "feasible" if plan.cost.feasible else "NOT FEASIBLE"
     profile = f"profile {options.profile_name} of {options.profile.measured}"
     search = optimized.search
-    orders = [f"{r.order} by {r.algorithm}" + (f", {r.pairs:,} pairs" if r.pairs else "") for r in search.regions]
+    orders = [
+        f"{r.order} by {r.algorithm}" + (f", {_count(r.pairs, 'pair')}" if r.pairs else "") for r in search.regions
+    ]
     proven = "optimal" if search.proven else "not proven optimal"
     examined = f", {search.examined:,} plans examined" if search.examined else ""
     lines = [
@@ -75,6 +77,10 @@ def _head(explanation: Explanation) -> str:
         f"phase two  {search.phase_two}, {proven}{examined}",
     ]
     return "\n".join(lines)
+
+
+def _count(value: float, noun: str) -> str:
+    return f"{number(value)} {noun}" + ("" if value == 1 else "s")
 
 
 def limit_words(limit: MaxRate) -> str:
