@@ -64,6 +64,7 @@ class PlanOperator:
     mig: str | None
     form: str | None
     source: Source
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,8 @@ def physical_plan(
     plan_leaves = tuple(PlanLeaf(leaf.alias, leaf, f.rate, f.size, f.source) for leaf, f in flows)
     cost = evaluate(problem, in_db)
     units = _units(problem, placed, migs)
-    body = f"{fingerprint(tree)} {tuple(in_db)} {costing.database.name} {cost.bottleneck!r} {cost.utilization!r}"
+    shape = [f"{o.id} {o.where.value} {o.inputs} {o.text}" for o in placed] + [describe(leaf) for leaf, _ in flows]
+    body = f"{shape} {describe(tree)} {costing.database.name} {cost.bottleneck!r} {cost.utilization!r}"
     return PhysicalPlan(
         hashlib.sha256(body.encode()).hexdigest()[:16],
         tree,
@@ -201,6 +203,7 @@ def _operator(
         mig,
         cost.form.value if cost.form and mig is None else None,
         out.source,
+        describe(node),
     )
 
 
@@ -263,7 +266,3 @@ def _units(problem: PlacementProblem, placed: tuple[PlanOperator, ...], migs: li
 
 def engine_name(operator: PlanOperator, database: str) -> str:
     return "spark" if operator.where is Where.SPE else database
-
-
-def title(operator: PlanOperator) -> str:
-    return describe(operator.node)

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from costmodel.cost import PlanCost
-from optimizer.algebra import RelationToStream, operators
+from optimizer.algebra import (
+    Aggregate,
+    Join,
+    Node,
+    Project,
+    RelationToStream,
+    Select,
+    StoredTable,
+    Window,
+    operators,
+    post_order,
+)
 from optimizer.engines import SPARK, Engine
 from optimizer.hints import forced
 from optimizer.join_order.phase_one import View, second_order
@@ -45,11 +57,10 @@ def pure_plans(optimized: Optimized, limits: bool) -> list[Alternative]:
 def _pure(
     name: str, optimized: Optimized, tree: RelationToStream, in_db: tuple[bool, ...], engine: Engine, limits: bool
 ) -> Alternative:
-    ids = operator_ids(tree)
-    for node in operators(tree):
-        if lacking := engine.lacks(node):
-            note = f"not possible: {engine.name} has no {lacking}, which {ids[id(node)]} needs"
-            return Alternative(name, None, None, (), (), note)
+    for node, site in zip(operators(tree), optimized.problem.sites, strict=True):
+        if (site.spe if engine is SPARK else site.db) == inf:
+            needs = f"{engine.name} has no {engine.lacks(node)}, which {operator_ids(tree)[id(node)]} needs"
+            return Alternative(name, None, None, (), (), f"not possible: {needs}")
     return _alternative(name, optimized, tree, in_db, limits)
 
 
@@ -87,11 +98,12 @@ def _alternative(
     name: str, optimized: Optimized, tree: RelationToStream, in_db: Sequence[bool], limits: bool = True
 ) -> Alternative:
     units = optimized.options.unit_rule
-    problem = placement_problem(tree, optimized.costing, units)
+    same = tree is optimized.plan.tree
+    problem = optimized.problem if same else placement_problem(tree, optimized.costing, units)
     ids = operator_ids(tree)
     names = [ids[id(node)] for node in operators(tree)]
     limit = max_rate(tree, in_db, optimized.costing, units) if limits else None
-    note = "" if tree is optimized.plan.tree else join_shape(tree)
+    note = "" if same else join_shape(tree)
     return Alternative(
         name,
         evaluate(problem, in_db),
@@ -103,8 +115,7 @@ def _alternative(
 
 
 def join_shape(tree: RelationToStream) -> str:
-    """The join order of a plan in one line."""
-    from optimizer.algebra import Aggregate, Join, Node, Project, Select, StoredTable, Window
+    """The order of a plan's topmost joins in one line."""
 
     def shape(node: Node) -> str:
         match node:
@@ -115,4 +126,5 @@ def join_shape(tree: RelationToStream) -> str:
             case Select() | Project():
                 return shape(node.input)
 
-    return shape(tree.input)
+    top = next((node for node in reversed(list(post_order(tree))) if isinstance(node, Join)), None)
+    return shape(top) if top is not None else ""

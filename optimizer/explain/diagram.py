@@ -34,7 +34,7 @@ def _parts(plan: PhysicalPlan) -> tuple[list[_Box], list[_Arrow]]:
     arrows = []
     for o in plan.operators:
         engine = engine_name(o, plan.database)
-        boxes.append(_Box(key[o.id], (o.id, describe(o.node), f"{engine}, u {load(o.u)}"), o.mig, engine))
+        boxes.append(_Box(key[o.id], (o.id, o.text, f"{engine}, u {load(o.u)}"), o.mig, engine))
         arrows += [_Arrow(key[below], key[o.id], f"{number(rate[below])}/s") for below in o.inputs]
     root = plan.tree
     assert isinstance(root, RelationToStream)

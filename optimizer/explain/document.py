@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from optimizer.algebra import Window, describe
+from optimizer.algebra import Window
 from optimizer.explain.alternatives import Alternative
 from optimizer.explain.explanation import Explanation
 from optimizer.explain.text import sweep_words
@@ -169,7 +169,7 @@ def document(explanation: Explanation) -> PlanDocument:
             mig=o.mig,
             form=o.form,
             source=o.source.label,
-            text=describe(o.node),
+            text=o.text,
         )
         for o in plan.operators
     ]
