@@ -30,16 +30,14 @@ from optimizer.algebra import (
     Tree,
     Window,
     WindowUnit,
-    aliases,
     inputs,
     leaves,
-    outputs,
     post_order,
     referenced,
-    text,
 )
 from optimizer.catalog import Catalog, Column, Figure, Stream, Table
 from optimizer.selectivity import default_share, range_bound
+from optimizer.structure import Structure
 
 DEFAULT_RATE = 1000.0
 DEFAULT_ROWS = 10_000.0
@@ -54,17 +52,6 @@ def drive_of(plan: RelationToStream) -> Drive:
 
 
 @dataclass
-class _Structure:
-    """What does not depend on rates, by identity: of the nodes and expressions of a plan, which are never changed."""
-
-    shares: dict[int, tuple[Scalar, Estimate]] = field(default_factory=dict)
-    aliases: dict[int, tuple[Node, frozenset[str]]] = field(default_factory=dict)
-    widths: dict[int, tuple[Node, float]] = field(default_factory=dict)
-    groups: dict[int, tuple[Sequence[EquiKey], list[list[EquiKey]]]] = field(default_factory=dict)
-    columns: dict[int, tuple[Scalar, frozenset[tuple[str, str]]]] = field(default_factory=dict)
-
-
-@dataclass
 class Estimator:
     """One query's estimates. Nodes are remembered by identity: a plan's nodes are shared, never changed."""
 
@@ -76,7 +63,7 @@ class Estimator:
     notes: dict[str, Estimate] = field(default_factory=dict)
     _flows: dict[int, tuple[Node, Flow]] = field(default_factory=dict)
     _distincts: dict[tuple[int, str, frozenset[str]], tuple[Node, Figure]] = field(default_factory=dict)
-    _structure: _Structure = field(default_factory=_Structure)
+    _structure: Structure = field(default_factory=Structure)
 
     @staticmethod
     def of(plan: RelationToStream, catalog: Catalog) -> Estimator:
@@ -119,11 +106,7 @@ class Estimator:
         return self.catalog.streams[leaf.stream] if isinstance(leaf, Window) else self.catalog.tables[leaf.table]
 
     def width(self, node: Node) -> float:
-        known = self._structure.widths.get(id(node))
-        if known is None:
-            total = float(sum(self._column_width(alias, name) for alias, name in outputs(node)))
-            known = self._structure.widths[id(node)] = (node, total)
-        return known[1]
+        return self._structure.width(node, self._column_width)
 
     def _column_width(self, alias: str, name: str) -> int:
         column = self._column(alias, name)
@@ -196,7 +179,7 @@ class Estimator:
         That is what a join's selectivity rests on: a table of which a selection leaves a tenth meets a tenth of the
         tuples. It also makes the size of a join the same in every order.
         """
-        columns = {name for key in keys for name in self._columns(key)}
+        columns = {name for key in keys for name in self._structure.columns(key)}
         value, source = 1.0, Source.EXACT
         for alias in sorted({alias for alias, _ in columns}):
             names = frozenset(name for owner, name in columns if owner == alias)
@@ -218,8 +201,8 @@ class Estimator:
                 case Select():
                     node = node.input
                 case Join():
-                    left = alias in self._owned(node.left)
-                    matched = _matched(self._key_groups(node.keys), alias, names, left)
+                    left = alias in self._structure.aliases(node.left)
+                    matched = _matched(self._structure.key_groups(node.keys), alias, names, left)
                     if matched is not None:
                         here = self._of_alias(alias, names, node.left if left else node.right)
                         there = self.domain(matched, node.right if left else node.left)
@@ -233,25 +216,6 @@ class Estimator:
                     return self._renamed(node, names)
                 case Window() | StoredTable():
                     return self._of_leaf(node, names)
-
-    def _owned(self, node: Node) -> frozenset[str]:
-        known = self._structure.aliases.get(id(node))
-        if known is None:
-            known = self._structure.aliases[id(node)] = (node, aliases(node))
-        return known[1]
-
-    def _columns(self, key: Scalar) -> frozenset[tuple[str, str]]:
-        known = self._structure.columns.get(id(key))
-        if known is None:
-            found = frozenset((c.table, c.name) for c in key.find_all(exp.Column))
-            known = self._structure.columns[id(key)] = (key, found)
-        return known[1]
-
-    def _key_groups(self, keys: Sequence[EquiKey]) -> list[list[EquiKey]]:
-        known = self._structure.groups.get(id(keys))
-        if known is None:
-            known = self._structure.groups[id(keys)] = (keys, key_groups(keys))
-        return known[1]
 
     def _renamed(self, node: Aggregate | Project, names: frozenset[str]) -> Figure:
         items = node.items if isinstance(node, Project) else node.keys
@@ -304,13 +268,9 @@ class Estimator:
         return Figure(value, source)
 
     def share(self, predicate: Scalar) -> Figure:
-        known = self._structure.shares.get(id(predicate))
-        if known is None:
-            figure = self._share(predicate)
-            estimate = Estimate(text(predicate), figure.value, figure.source)
-            known = self._structure.shares[id(predicate)] = (predicate, estimate)
-        self.notes.setdefault(known[1].what, known[1])
-        return Figure(known[1].value, known[1].source)
+        estimate = self._structure.share(predicate, self._share)
+        self.notes.setdefault(estimate.what, estimate)
+        return Figure(estimate.value, estimate.source)
 
     def _share(self, predicate: Scalar) -> Figure:
         owners = {alias: self.relations[alias] for alias in referenced(predicate) if alias in self.relations}
@@ -345,7 +305,7 @@ class Estimator:
     def join_share(self, node: Join) -> Figure:
         """Keys to one relation of the right side count as one composite key, then the residue as a selection."""
         value, source = 1.0, Source.EXACT
-        for keys in self._key_groups(node.keys):
+        for keys in self._structure.key_groups(node.keys):
             share = self.key_share(keys, node.left, node.right)
             value, source = value * share.value, min(source, share.source)
         residue = self.conjunction(node.residue)
@@ -371,15 +331,6 @@ class Estimator:
             if figure is not None:
                 return Figure(figure.value, figure.source)
         return None
-
-
-def key_groups(keys: Sequence[EquiKey]) -> list[list[EquiKey]]:
-    """Keys between the same two relations, together."""
-    found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[EquiKey]] = {}
-    for key in keys:
-        ends = (tuple(sorted(referenced(key.left))), tuple(sorted(referenced(key.right))))
-        found.setdefault(ends, []).append(key)
-    return list(found.values())
 
 
 def _matched(groups: list[list[EquiKey]], alias: str, names: frozenset[str], left: bool) -> list[Scalar] | None:

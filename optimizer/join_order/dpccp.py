@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from costmodel.cost import PlanCost
-from optimizer.join_order.graph import bits
+from optimizer.join_order.masks import around, members
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,6 @@ def pairs(neighbours: tuple[int, ...], budget: int) -> tuple[tuple[int, int], ..
     return tuple(found)
 
 
-def _around(neighbours: tuple[int, ...], mask: int) -> int:
-    found = 0
-    for i in bits(mask):
-        found |= neighbours[i]
-    return found & ~mask
-
-
 def _connected_sets(neighbours: tuple[int, ...]) -> Iterator[int]:
     for i in reversed(range(len(neighbours))):
         start = 1 << i
@@ -94,24 +87,24 @@ def _connected_sets(neighbours: tuple[int, ...]) -> Iterator[int]:
 
 def _grow(neighbours: tuple[int, ...], mask: int, excluded: int) -> Iterator[int]:
     """All connected supersets within what is not excluded."""
-    around = _around(neighbours, mask) & ~excluded
-    subset = around
+    near = around(neighbours, mask) & ~excluded
+    subset = near
     while subset:
         yield mask | subset
-        subset = (subset - 1) & around
-    subset = around
+        subset = (subset - 1) & near
+    subset = near
     while subset:
-        yield from _grow(neighbours, mask | subset, excluded | around)
-        subset = (subset - 1) & around
+        yield from _grow(neighbours, mask | subset, excluded | near)
+        subset = (subset - 1) & near
 
 
 def _complements(neighbours: tuple[int, ...], mask: int, low: int) -> Iterator[int]:
     excluded = mask | ((low << 1) - 1)
-    around = _around(neighbours, mask) & ~excluded
-    for i in sorted(bits(around), reverse=True):
+    near = around(neighbours, mask) & ~excluded
+    for i in sorted(members(near), reverse=True):
         start = 1 << i
         yield start
-        yield from _grow(neighbours, start, excluded | (((start << 1) - 1) & around))
+        yield from _grow(neighbours, start, excluded | (((start << 1) - 1) & near))
 
 
 def order(

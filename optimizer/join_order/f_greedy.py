@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from optimizer.join_order.mjoin import Pipeline, Pipelines, StreamGraph, members
+from optimizer.join_order.masks import members
+from optimizer.join_order.mjoin import Pipeline, Pipelines, StreamGraph
 
 
 def order(graph: StreamGraph) -> Pipelines:

@@ -19,7 +19,8 @@ Departures from the paper:
 from __future__ import annotations
 
 from optimizer.join_order import f_greedy
-from optimizer.join_order.mjoin import Charge, Pipeline, Pipelines, StreamGraph, connected, members, pipeline_cost
+from optimizer.join_order.masks import connected, members
+from optimizer.join_order.mjoin import Charge, Pipeline, Pipelines, StreamGraph, pipeline_cost
 
 
 def order(graph: StreamGraph) -> Pipelines:

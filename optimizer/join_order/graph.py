@@ -7,12 +7,12 @@ transitive equalities: in any set, all but its smallest count of distinct values
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import exp, log
 
 from costmodel.flow import LARGEST, Drive, Flow
+from optimizer.join_order.masks import members
 
 _LOG_MAX = log(LARGEST)
 
@@ -53,7 +53,7 @@ class JoinGraph:
     def __post_init__(self) -> None:
         adjacent = [0] * len(self.flows)
         for mask in (*(c.members for c in self.classes), *(c.relations for c in self.conditions)):
-            for i in bits(mask):
+            for i in members(mask):
                 adjacent[i] |= mask & ~(1 << i)
         object.__setattr__(self, "neighbours", tuple(adjacent))
 
@@ -69,10 +69,9 @@ class JoinGraph:
         return known
 
     def _joined(self, mask: int) -> Flow:
-        members = list(bits(mask))
-        if len(members) == 1:
-            return self.flows[members[0]]
-        flows = [self.flows[i] for i in members]
+        flows = [self.flows[i] for i in members(mask)]
+        if len(flows) == 1:
+            return flows[0]
         source = min(flow.source for flow in flows)
         width = sum(flow.width for flow in flows)
         if any(flow.size <= 0 for flow in flows):
@@ -94,35 +93,6 @@ class JoinGraph:
         for key in self.classes:
             inside = mask & key.members
             if inside & (inside - 1):  # two or more
-                counts = [key.logs[i] for i in bits(inside)]
+                counts = [key.logs[i] for i in members(inside)]
                 share -= sum(counts) - min(counts)
         return share
-
-    def neighbourhood(self, mask: int) -> int:
-        found = 0
-        for i in bits(mask):
-            found |= self.neighbours[i]
-        return found & ~mask
-
-
-def bits(mask: int) -> Iterator[int]:
-    """
-    >>> list(bits(0b1011))
-    [0, 1, 3]
-    """
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
-def connected(graph: JoinGraph) -> list[int]:
-    """The connected components, as masks."""
-    left, found = graph.all, []
-    while left:
-        component = left & -left
-        while grown := graph.neighbourhood(component):
-            component |= grown
-        found.append(component)
-        left &= ~component
-    return found

@@ -16,11 +16,13 @@ Departures from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from math import isfinite, prod
+
+from optimizer.join_order.masks import members, parts
 
 Pipeline = tuple[int, ...]  # the other streams, in the order in which their states are probed
 Pipelines = tuple[Pipeline, ...]  # one for each stream
@@ -65,7 +67,7 @@ class StreamGraph:
             raise ValueError("rates and the window must be positive numbers; leave out streams that send nothing")
         if not all(0 < sigma <= 1 for row in self.selectivity for sigma in row):
             raise ValueError("selectivities must lie in (0, 1]; use a small positive number where nothing joins")
-        if len(_parts(self.neighbours)) > 1:
+        if len(parts(self.neighbours)) > 1:
             raise ValueError("the join graph is not connected; StreamGraph.of links its parts")
 
     @classmethod
@@ -89,7 +91,7 @@ class StreamGraph:
             if i == j:
                 raise ValueError(f"stream {i} is joined with itself; give each use of a stream its own number")
             sigma[i][j] = sigma[j][i] = value
-        slowest = [min(members(part), key=rates.__getitem__) for part in _parts(_neighbours(len(rates), edges))]
+        slowest = [min(members(part), key=rates.__getitem__) for part in parts(_neighbours(len(rates), edges))]
         slowest.sort(key=rates.__getitem__)
         edges |= {(min(slowest[0], other), max(slowest[0], other)) for other in slowest[1:]}
         return cls(rates, tuple(map(tuple, sigma)), tuple(sorted(edges)), window, charge=charge)
@@ -102,30 +104,6 @@ class StreamGraph:
     def neighbours(self) -> tuple[int, ...]:
         """Of each stream, the set of streams it shares an edge with."""
         return _neighbours(self.n, self.edges)
-
-
-def members(streams: int) -> Iterator[int]:
-    """The streams of a bit mask, in ascending order.
-
-    >>> list(members(0b10110))
-    [1, 2, 4]
-    """
-    while streams:
-        lowest = streams & -streams
-        yield lowest.bit_length() - 1
-        streams ^= lowest
-
-
-def connected(neighbours: tuple[int, ...], start: int, within: int) -> int:
-    """The streams of `within` that paths inside `within` connect to `start`."""
-    found = fresh = 1 << start
-    while fresh:
-        around = 0
-        for stream in members(fresh):
-            around |= neighbours[stream]
-        fresh = around & within & ~found
-        found |= fresh
-    return found
 
 
 def shape(graph: StreamGraph) -> Shape:
@@ -170,12 +148,3 @@ def _neighbours(n: int, edges: tuple[tuple[int, int], ...] | set[tuple[int, int]
         around[i] |= 1 << j
         around[j] |= 1 << i
     return tuple(around)
-
-
-def _parts(neighbours: tuple[int, ...]) -> list[int]:
-    left = (1 << len(neighbours)) - 1
-    parts = []
-    while left:
-        parts.append(connected(neighbours, next(members(left)), left))
-        left &= ~parts[-1]
-    return parts

@@ -10,7 +10,8 @@ from sqlglot import exp
 from optimizer.algebra import EquiKey, Join, Node, Scalar, aliases, duplicate, referenced
 from optimizer.estimate import Estimator
 from optimizer.join_order.dpccp import JoinTree
-from optimizer.join_order.graph import Condition, JoinGraph, KeyClass, bits, connected
+from optimizer.join_order.graph import Condition, JoinGraph, KeyClass
+from optimizer.join_order.masks import members, parts
 from optimizer.rewrite.equalities import EqualityClasses, is_column_equality
 from optimizer.rewrite.push_selections import join
 
@@ -63,7 +64,7 @@ class Region:
 
 
 def _first(key: dict[int, tuple[Scalar, ...]], mask: int) -> tuple[Scalar, ...] | None:
-    return next((key[i] for i in bits(mask) if i in key), None)
+    return next((key[i] for i in members(mask) if i in key), None)
 
 
 def make_region(relations: Sequence[Node], conjuncts: Sequence[Scalar], estimator: Estimator) -> Region:
@@ -76,7 +77,7 @@ def make_region(relations: Sequence[Node], conjuncts: Sequence[Scalar], estimato
             by_relation.setdefault(owner[column.table], column)
         if len(by_relation) > 1:
             spans.setdefault(frozenset(by_relation), []).append(by_relation)
-    keys = [{i: tuple(part[i] for part in parts) for i in sorted(span)} for span, parts in spans.items()]
+    keys = [{i: tuple(part[i] for part in columns) for i in sorted(span)} for span, columns in spans.items()]
     residue = [c for c in conjuncts if not is_column_equality(c)]
     conditions = [Condition(_mask(c, owner), _share(c, relations, owner, estimator)) for c in residue]
     classes: list[KeyClass] = []
@@ -91,12 +92,15 @@ def make_region(relations: Sequence[Node], conjuncts: Sequence[Scalar], estimato
             classes.append(KeyClass(tuple(counts)))
     flows = tuple(estimator.flow(relation) for relation in relations)
     graph = JoinGraph(flows, tuple(classes), tuple(conditions), estimator.drive, estimator.ticks)
-    parts = connected(graph)
-    if len(parts) > 1:
-        smallest = sorted((min(bits(part), key=lambda i: flows[i].size) for part in parts), key=lambda i: flows[i].size)
+    components = parts(graph.neighbours)
+    if len(components) > 1:
+        smallest = [min(members(part), key=lambda i: flows[i].size) for part in components]
+        smallest.sort(key=lambda i: flows[i].size)
+            (min(members(part), key=lambda i: flows[i].size) for part in components), key=lambda i: flows[i].size
+        )
         links = tuple(Condition(1 << smallest[0] | 1 << other, 1.0) for other in smallest[1:])
         graph = JoinGraph(flows, graph.classes, graph.conditions + links, estimator.drive, estimator.ticks)
-    return Region(tuple(relations), tuple(keys), tuple(residue), graph, len(parts) > 1)
+    return Region(tuple(relations), tuple(keys), tuple(residue), graph, len(components) > 1)
 
 
 def _mask(conjunct: Scalar, owner: dict[str, int]) -> int:
