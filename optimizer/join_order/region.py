@@ -96,8 +96,6 @@ def make_region(relations: Sequence[Node], conjuncts: Sequence[Scalar], estimato
     if len(components) > 1:
         smallest = [min(members(part), key=lambda i: flows[i].size) for part in components]
         smallest.sort(key=lambda i: flows[i].size)
-            (min(members(part), key=lambda i: flows[i].size) for part in components), key=lambda i: flows[i].size
-        )
         links = tuple(Condition(1 << smallest[0] | 1 << other, 1.0) for other in smallest[1:])
         graph = JoinGraph(flows, graph.classes, graph.conditions + links, estimator.drive, estimator.ticks)
     return Region(tuple(relations), tuple(keys), tuple(residue), graph, len(components) > 1)
