@@ -13,6 +13,7 @@ from optimizer.catalog import Catalog
 from optimizer.errors import HintError, PenstockError, SqlError
 from optimizer.explain.api import explain
 from optimizer.explain.document import PlanDocument
+from optimizer.explain.explanation import SweepRange
 from optimizer.hints import Hints
 from optimizer.optimize import Optimized, Options, Search, optimize
 from optimizer.physical import PhysicalPlan, Where
@@ -33,6 +34,7 @@ __all__ = [
     "ProfileError",
     "Search",
     "SqlError",
+    "SweepRange",
     "Units",
     "Where",
     "explain",

@@ -27,11 +27,12 @@ class Drive(StrEnum):
 class Source(IntEnum):
     """Where an estimate came from; smaller is weaker, and a derived figure is as weak as its weakest part."""
 
-    DEFAULT = 0
-    CATALOG = 1
-    ANALYZED = 2
-    OVERRIDE = 3
-    EXACT = 4
+    DEFAULT = 0  # a guess
+    DERIVED = 1  # from known figures, under an assumption
+    CATALOG = 2
+    ANALYZED = 3
+    OVERRIDE = 4
+    EXACT = 5
 
     @property
     def label(self) -> str:

@@ -87,5 +87,9 @@ def function_names(scalar: Scalar) -> list[str]:
     return names
 
 
+def known_functions() -> list[str]:
+    return sorted(frozenset().union(*(engine.functions for engine in (SPARK, *DATABASES.values()))))
+
+
 def known_somewhere(name: str) -> bool:
     return any(name in engine.functions for engine in (SPARK, *DATABASES.values()))

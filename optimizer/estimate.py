@@ -237,6 +237,7 @@ class Estimator:
         value, source, left = 1.0, Source.CATALOG, set(names)
         for part in sorted((columns for columns in declared if columns <= names), key=lambda c: (-len(c), sorted(c))):
             if part <= left:
+                source = Source.CATALOG if left == names else Source.DERIVED  # parts are taken as independent
                 value, left = value * declared[part].value, left - part
         if left:
             value, source = value * max(size * DEFAULT_GROUPING, 1.0), Source.DEFAULT
@@ -297,10 +298,12 @@ class Estimator:
         leaf = self.relations.get(column.table)
         if leaf is None:
             return (None, None, None, None)
+        declared = self._column(column.table, column.name)
+        nulls = 0.0 if declared and not declared.nullable else None
         one = next((s for s in self._relation(leaf).statistics if s.columns == {column.name}), None)
         if one is None:
-            return (None, None, None, None)
-        return (one.distinct.value if one.distinct else None, one.low, one.high, one.nulls)
+            return (None, None, None, nulls)
+        return (one.distinct.value if one.distinct else None, one.low, one.high, one.nulls or nulls)
 
     def join_share(self, node: Join) -> Figure:
         """Keys to one relation of the right side count as one composite key, then the residue as a selection."""

@@ -79,9 +79,12 @@ class SearchReport:
     phase_two_ms: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Optimized:
     """A query's best plan, and all that explain needs to say why."""
+
+    def __repr__(self) -> str:
+        return f"<Optimized plan {self.plan.id}, {self.plan.cost}>"
 
     sql: str
     catalog: Catalog  # with the overrides

@@ -102,6 +102,7 @@ class PhysicalPlan:
     operators: tuple[PlanOperator, ...]
     migs: tuple[Mig, ...]
     units: tuple[Unit, ...]
+    loop: float  # of the loop itself
     cost: PlanCost
 
     def signature(self) -> tuple[str, tuple[bool, ...]]:
@@ -163,7 +164,7 @@ def physical_plan(
     cost = evaluate(problem, in_db)
     units = _units(problem, placed, migs)
     shape = [f"{o.id} {o.where.value} {o.inputs} {o.text}" for o in placed] + [describe(leaf) for leaf, _ in flows]
-    body = f"{shape} {describe(tree)} {costing.database.name} {cost.bottleneck!r} {cost.utilization!r}"
+    body = f"{shape} {describe(tree)} {costing.database.name}"  # no costs: one plan has one id at all rates
     return PhysicalPlan(
         hashlib.sha256(body.encode()).hexdigest()[:16],
         tree,
@@ -175,6 +176,7 @@ def physical_plan(
         placed,
         tuple(migs),
         units,
+        problem.loop,
         cost,
     )
 

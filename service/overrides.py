@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isfinite
 
+from optimizer.engines import DATABASES
 from optimizer.errors import HintError
 from optimizer.explain.explanation import SweepRange
 from optimizer.physical import Where
@@ -23,7 +24,7 @@ def parse_force(given: Iterable[str]) -> dict[str, Where]:
     >>> parse_force(["agg1=db"])
     {'agg1': <Where.DB: 'db'>}
     """
-    engines = {"spe": Where.SPE, "spark": Where.SPE, "db": Where.DB}
+    engines = {"spe": Where.SPE, "spark": Where.SPE, "db": Where.DB} | dict.fromkeys(DATABASES, Where.DB)
     found = {}
     for name, value in parse_pairs(given, "--force agg1=db"):
         if value not in engines:
@@ -39,7 +40,7 @@ def parse_sweep(given: str) -> SweepRange:
     """
     ((name, value),) = parse_pairs([given], "--sweep plugs=1000..40000")
     low, dots, high = value.partition("..")
-    if not dots:
+    if not dots or high.startswith("."):
         raise HintError(f"--sweep {given}: write --sweep plugs=1000..40000")
     return SweepRange(name, _number(low, f"--sweep {given}"), _number(high, f"--sweep {given}"))
 

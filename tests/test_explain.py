@@ -9,6 +9,7 @@ from typing import NoReturn
 import jsonschema_rs
 import pytest
 
+from optimizer.errors import HintError
 from optimizer.explain.api import Format, explain, render
 from optimizer.explain.document import PlanDocument
 from optimizer.explain.explanation import Explanation, explain_plan
@@ -113,5 +114,5 @@ def test_equal_requests_give_equal_documents_but_for_the_times() -> None:
 
 def test_explain_takes_the_format_by_name() -> None:
     assert explain(QUERIES["cq1"], CATALOG, format="mermaid").startswith("flowchart")
-    with pytest.raises(ValueError, match="pdf"):
+    with pytest.raises(HintError, match="pdf"):
         explain(QUERIES["cq1"], CATALOG, format="pdf")

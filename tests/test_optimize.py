@@ -207,9 +207,15 @@ def test_a_sweep_finds_where_the_plan_changes() -> None:
         assert middle.plan.cost.feasible == interval.feasible
 
 
+def test_a_plan_has_one_id_at_all_rates() -> None:
+    assert cq(1, rate=1_000.0).plan.id == cq(1, rate=30_000.0).plan.id
+    assert cq(1, rate=1_000.0, database="postgres").plan.id != cq(1, rate=20_000.0, database="postgres").plan.id
+
+
 def test_replanning_is_planning_anew() -> None:
     again = replanned(cq(3, rate=1_000.0), {"plugs": 30_000.0})
     assert again.plan.id == cq(3, rate=30_000.0).plan.id
+    assert again.plan.cost == cq(3, rate=30_000.0).plan.cost
 
 
 @pytest.mark.parametrize(
@@ -271,6 +277,9 @@ def test_advice() -> None:
     crossed = "SELECT COUNT(*) AS n FROM s [RANGE 1 SECOND SLIDE 1 SECOND] AS a, s [RANGE 1 SECOND SLIDE 1 SECOND] AS b"
     assert "cross product" in advice_for(crossed, bare)
     assert "cross product" not in lines
+    assert "were size and slide meant the other way round?" in advice_for(
+        "SELECT COUNT(*) AS n FROM HOP(TABLE s, DESCRIPTOR(ts), INTERVAL '5' MINUTE, INTERVAL '1' SECOND)", bare
+    )
     slow = "no plan keeps up at this rate; this one comes closest and holds up to"
     assert slow in "\n".join(explain_plan(cq(1, rate=5e6)).advice)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from optimizer.catalog import Catalog
+from optimizer.errors import HintError
 from optimizer.explain.diagram import render_dot, render_mermaid
 from optimizer.explain.document import document
 from optimizer.explain.explanation import Explanation, SweepRange, explain_plan
@@ -42,5 +43,7 @@ def explain(
     sweep: SweepRange | None = None,
 ) -> str:
     """Optimizes a query and says why, in one of the formats text, json, mermaid and dot."""
+    if format not in list(Format):
+        raise HintError(f"no format is called {format!r}; choose one of {', '.join(Format)}")
     optimized = optimize(sql, catalog, options)
     return render(explain_plan(optimized, why_not=why_not, trace=trace, over=sweep), Format(format), why_not)

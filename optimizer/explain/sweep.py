@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
+from optimizer.algebra import Window
 from optimizer.errors import HintError
 from optimizer.optimize import Optimized, replanned
 
 SAMPLES = 25
-_PRECISION = 1.005
+_PRECISION = 1.0005
 MAX_INTERVALS = 20
 
 
@@ -29,6 +30,8 @@ def sweep(optimized: Optimized, stream: str, low: float, high: float) -> list[In
     if stream not in optimized.catalog.streams:
         known = ", ".join(optimized.catalog.streams)
         raise HintError(f"the sweep is over {stream}, which is no stream of the catalog (it has: {known})")
+    if not any(isinstance(leaf.node, Window) and leaf.node.stream == stream for leaf in optimized.plan.leaves):
+        raise HintError(f"the sweep is over {stream}, which the query does not read")
     if not 0 < low < high <= 1e12:
         raise HintError(f"a sweep goes from a smaller to a larger positive rate, found {low:g}..{high:g}")
 

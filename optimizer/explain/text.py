@@ -12,6 +12,7 @@ from optimizer.explain.sweep import Interval
 from optimizer.maximum import MaxRate
 from optimizer.optimize import Optimized, show
 from optimizer.physical import Mig, PhysicalPlan, Where, engine_name, operator_ids
+from optimizer.placement.problem import Units
 
 _WIDTH = 110
 
@@ -73,10 +74,16 @@ def _head(explanation: Explanation) -> str:
         f"plan {plan.id}   {drive}   spark + {plan.database}   {profile}",
         f"{verdict}   Cb {load(plan.cost.bottleneck)} ({busiest.id})   Cu {load(plan.cost.utilization)}   "
         + limit_words(explanation.max_rate),
-        "phase one  " + ("; ".join(orders) if orders else "no join to order"),
-        f"phase two  {search.phase_two}, {proven}{examined}",
+        "phase one  " + _phase_one(optimized, orders),
+        "phase two  " + (f"{search.phase_two}, {proven}{examined}" if options.hints.phase_two else "off, all in spark"),
     ]
     return "\n".join(lines)
+
+
+def _phase_one(optimized: Optimized, orders: list[str]) -> str:
+    if not optimized.options.hints.phase_one:
+        return "off, as written"
+    return "; ".join(orders) if orders else "nothing to order"
 
 
 def _count(value: float, noun: str) -> str:
@@ -116,6 +123,9 @@ def _tree(plan: PhysicalPlan) -> str:
         cells = [row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in range(1, 5)), row[5]]
         lines.append("  ".join(cells).rstrip())
     loads = "   ".join(f"{unit.id} {load(unit.u)}" for unit in sorted(plan.units, key=lambda unit: -unit.u)[:6])
+    if plan.units_are is not Units.LOOP:
+        own = plan.loop if plan.loop < 0.1 else round(plan.loop, 3)
+        loads += f"   (Spark's batches take {load(own)} of the loop, whatever runs in them)"
     lines.append(f"busy share of each unit that runs on its own: {loads}")
     return "\n".join(lines)
 

@@ -91,7 +91,7 @@ def _qualify(query: exp.Select, schema: MappingSchema, text: str) -> exp.Select:
     try:
         bound = qualify(query, schema=schema, dialect=Penstock, validate_qualify_columns=False, quote_identifiers=False)
     except (OptimizeError, SchemaError) as error:
-        raise _unresolved(str(error), query, text) from None
+        raise _unresolved(str(error), query, schema, text) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError) as error:
         # qualify assumes a well-formed query and fails in its own code where it is not.
         message = f"the names of the query could not be resolved ({type(error).__name__})"
@@ -147,12 +147,16 @@ def _unknown(column: exp.Column, names: list[str], text: str) -> SqlError:
     return refused(f"no column is called {column.name}{where}", column, text, hint)
 
 
-def _unresolved(message: str, query: exp.Select, text: str) -> SqlError:
+def _unresolved(message: str, query: exp.Select, schema: MappingSchema, text: str) -> SqlError:
     """sqlglot names the column but not always its place: look it up."""
     short = message.split("\n")[0].split(". Line")[0].rstrip(".")
     for column in query.find_all(exp.Column):
         if column.name and column.name in message:
-            return refused(short, column, text, f"alias.{column.name}")
+            names = {name for t in query.find_all(exp.Table) for name in schema.column_names(t)}
+            near = get_close_matches(column.name, sorted(names - {column.name}), 1)
+            if column.name not in names:
+                short = f"no column is called {column.name}" + (f" in {column.table}" if column.table else "")
+            return refused(short, column, text, near[0] if near else f"alias.{column.name}")
     return SqlError(short, text, position_of(query, text), "an alias of its own for each relation")
 
 
@@ -178,7 +182,8 @@ def _check_scalar_subqueries(query: exp.Select, text: str) -> None:
     for node in query.find_all(exp.In, exp.Exists):
         inside = node.args.get("query") or (node.this if isinstance(node, exp.Exists) else None)
         if inside is not None and node.find_ancestor(exp.Not, exp.Or, exp.Case, exp.Select).__class__ is not exp.Select:
-            raise refused("IN and EXISTS over a subquery stand alone in WHERE", node, text, "a LEFT JOIN and IS NULL")
+            words = "IN and EXISTS over a subquery stand in WHERE by themselves, without NOT, OR or CASE"
+            raise refused(words, node, text, "LEFT JOIN … ON …, and IS NULL in WHERE, for NOT EXISTS")
 
 
 def _check_decorrelated(query: exp.Select, text: str) -> None:
@@ -207,6 +212,9 @@ def _check_types(query: exp.Select, text: str) -> None:
     for node in query.walk():
         if isinstance(node, _ORDERED):
             pair = (_kind(node.left), _kind(node.right))
+            for kind, literal in ((pair[0], node.right), (pair[1], node.left)):
+                if kind == "number" and isinstance(literal, exp.Literal) and not _is_number(literal.name):
+                    raise refused(f"a number is compared with '{literal.name}'", node, text, "a number")
             if set(pair) in ({"number", "text"}, {"number", "boolean"}, {"number", "time"}, {"text", "boolean"}):
                 words = f"{node.left.sql()} ({pair[0]}) is compared with {node.right.sql()} ({pair[1]})"
                 raise refused(words, node, text, "values of one kind, or CAST(… AS …)")
@@ -236,6 +244,14 @@ def _check_aggregate(node: exp.AggFunc, text: str) -> None:
         )
     if node.find_ancestor(exp.Where, exp.Group, exp.Join, exp.Select).__class__ in (exp.Where, exp.Group, exp.Join):
         raise refused("an aggregate cannot stand here", node, text, "the condition in HAVING")
+
+
+def _is_number(words: str) -> bool:
+    try:
+        float(words)
+    except ValueError:
+        return False
+    return True
 
 
 def _kind(node: exp.Expr) -> str:

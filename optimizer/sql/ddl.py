@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TypeVar
 
 from sqlglot import exp
@@ -59,6 +60,16 @@ def _columns(statement: CreateRelation, text: str) -> tuple[Column, ...]:
     return tuple(columns.values())
 
 
+def _check_names(options: list[Option], known: tuple[str, ...], text: str, others: bool) -> None:
+    """Options of a connector pass through (`others`), but not one that is nearly the name of ours."""
+    for option in options:
+        name = str(option.this).lower()
+        near = get_close_matches(name, known, 1, 0.8 if others else 0.5)
+        if name not in known and (near or not others):
+            hint = near[0] if near else f"one of {', '.join(known)}"
+            raise refused(f"no option is called {option.this}", option, text, hint)
+
+
 def _options(options: list[Option]) -> dict[str, str | float | bool]:
     return {str(o.this).lower(): o.args["value"] for o in options}
 
@@ -92,6 +103,7 @@ def _stream(name: str, statement: CreateRelation, text: str) -> Stream:
             raise refused(f"the watermark column {column} is {found}", definition.this, text, f"{column} TIMESTAMP")
         watermark = Watermark(column, definition.args["delay"])
     options = statement.args.get("options") or []
+    _check_names(options, ("rate", "connector"), text, others=True)
     rate = _number(options, "rate", text, MAX_RATE)
     if rate == 0:
         raise refused("rate must be positive, found 0", statement.this, text, "WITH (rate = 2000)")
@@ -107,7 +119,9 @@ def _table(name: str, statement: CreateRelation, text: str) -> Table:
         if key not in {c.name for c in columns}:
             raise refused(f"the primary key has {key}, which is no column of {name}", identifier, text, STREAM_FORM)
     options = statement.args.get("options") or []
+    _check_names(options, ("rows", "connector"), text, others=True)
     rows = _number(options, "rows", text, MAX_RATE)
+    columns = tuple(replace(c, nullable=c.nullable and c.name not in keys) for c in columns)
     return Table(name, columns, tuple(keys), _options(options), None if rows is None else Figure(rows))
 
 
@@ -120,6 +134,7 @@ def _add_statistics(
             raise refused(f"no stream or table {name} is declared above", identifier, text, STATISTICS_FORM)
     owner = names[0]
     options = statement.args.get("options") or []
+    _check_names(options, ("distinct", "min", "max", "nulls", "selectivity"), text, others=False)
     if where := statement.args.get("where"):
         share = _number(options, "selectivity", text, at_most=1.0)
         if share is None or len(names) > 2 or statement.expressions:
@@ -145,6 +160,8 @@ def _add_statistics(
     for option in options:
         if str(option.this).lower() in ("min", "max") and not isinstance(option.args["value"], float):
             raise refused(f"{option.this} must be a number, found {option.args['value']!r}", option, text, "min = 0")
+    if isinstance(low, float) and isinstance(high, float) and low > high:
+        raise refused(f"min is {low:g} and max is {high:g}", options[0], text, f"min = {high:g}, max = {low:g}")
     columns_fact = ColumnSet(
         frozenset(columns),
         Figure(distinct) if distinct else None,

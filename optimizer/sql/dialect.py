@@ -162,10 +162,10 @@ class Penstock(Dialect):
                     self._advance()
                     length = microseconds(amount.text.strip(), unit)
             if length is None:
-                words = "an INTERVAL" if interval else "a duration"
+                words = "a positive INTERVAL" if interval else "a positive duration"
                 unit_word = self._curr if amount is not self._curr else None
                 found = " ".join(token.text for token in (amount, unit_word) if token)
-                self.refuse(f"expected {words} of a positive length, found '{found}'", form, start)
+                self.refuse(f"expected {words} in MILLISECONDS, SECONDS … DAYS, WEEKS, found '{found}'", form, start)
             return length
 
         def _parse_window_function(self, word: str) -> exp.Table:

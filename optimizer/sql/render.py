@@ -113,7 +113,7 @@ class _Renderer:
         stamp = column(node.alias, node.time_column)
         if node.spec.unit is WindowUnit.ROWS:
             number = column(node.alias, "_seq")
-            last = exp.Placeholder(this=f"last_{node.alias}")
+            last = _parameter(f"last_{node.alias}")
             first = exp.Sub(this=last.copy(), expression=exp.Literal.number(node.spec.size))
             return [exp.GT(this=number, expression=first), exp.LTE(this=number.copy(), expression=last)]
         tick = _moment("tick" if self.one_tick else f"tick_{node.alias}")
@@ -249,7 +249,12 @@ def _quoted(name: str) -> exp.Identifier:
 
 
 def _moment(name: str) -> exp.Expression:
-    return exp.cast(exp.Placeholder(this=name), "TIMESTAMP")
+    return exp.cast(_parameter(name), "TIMESTAMP")
+
+
+def _parameter(name: str) -> exp.Parameter:
+    """`$name` in every dialect, beside which a literal % needs no escape; the runtime puts the value in its place."""
+    return exp.Parameter(this=exp.var(name))
 
 
 def _interval(microseconds: int) -> exp.Interval:

@@ -6,10 +6,11 @@ An allow-list: what is not named here or in a capability table is refused, so th
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
+from difflib import get_close_matches
 
 from sqlglot import exp
 
-from optimizer.engines import STRUCTURE, function_names, known_somewhere
+from optimizer.engines import STRUCTURE, function_names, known_functions, known_somewhere
 from optimizer.sql.parse import refused
 
 _SELECT_PARTS = {
@@ -122,7 +123,12 @@ def _check_function(node: exp.Expr, text: str) -> None:
     name = function_names(node)[0]
     if not known_somewhere(name):
         shown = node.name if isinstance(node, exp.Anonymous) else name
-        raise refused(f"no engine has the function {shown}", node, text, "a function that Spark or the database has")
+        if name.upper() in ("NOW", "CURRENTTIMESTAMP", "CURRENTDATE", "RAND", "RANDOM", "UUID"):
+            words = f"{shown} is not the same in two engines, or twice in one"
+            raise refused(words, node, text, "TICK() for the time of evaluation")
+        near = get_close_matches(name.upper(), [known.upper() for known in known_functions()], 1, 0.75)
+        hint = near[0] if near else "a function that Spark or the database has"
+        raise refused(f"no engine has the function {shown}", node, text, hint)
 
 
 def _check_select(select: exp.Select, text: str) -> None:

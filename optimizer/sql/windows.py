@@ -86,14 +86,18 @@ def _check_source(table: exp.Table, named: set[str], catalog: Catalog, text: str
 def _check_stream(table: exp.Table, stream: Stream, text: str) -> None:
     if window_of(table) is None:
         raise refused(f"stream {table.name} has no window", table, text, _NO_WINDOW.format(name=table.name))
-    columns = {c.name for c in stream.columns}
+    columns = {c.name: c.type for c in stream.columns}
     given = table.meta.get("time_column")
     if given is None:
         table.meta["time"] = _time_column(stream)
     else:
         name = given.name if given.args.get("quoted") else given.name.lower()
+        hint = _time_column(stream) or "the stream's time column"
         if name not in columns:
-            raise refused(f"{table.name} has no column {name}", given, text, "the stream's time column")
+            raise refused(f"{table.name} has no column {name}", given, text, hint)
+        if not columns[name].sql().upper().startswith("TIMESTAMP"):
+            words = f"a window moves over a TIMESTAMP, {name} is {columns[name].sql()}"
+            raise refused(words, given, text, hint)
         table.meta["time"] = name
     if table.meta["time"] is None:
         hint = "WATERMARK FOR ts AS ts - INTERVAL '2' SECOND in its CREATE STREAM"
