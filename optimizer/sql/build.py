@@ -313,6 +313,9 @@ def _check_tuple_driven(node: Node, select: exp.Select, text: str) -> None:
     """A row that comes out once, when its last tuple arrives, is not defined for every join of moving windows."""
     hint = "SELECT RSTREAM … with SLIDE in every window"
     windows = [leaf for leaf in leaves(node) if isinstance(leaf, Window)]
+    ticked = next((c for c in select.find_all(exp.Anonymous) if c.name.upper() == "TICK"), None)
+    if ticked is not None:
+        raise refused("TICK() needs a query that is evaluated at ticks", ticked, text, hint)
     rows = next((w for w in windows if w.spec.unit is WindowUnit.ROWS), None)
     if rows is not None and len(windows) > 1:
         where = next((t for t in select.find_all(exp.Table) if t.name == rows.stream), select)
