@@ -36,6 +36,7 @@ def serve(host: str, port: int, catalogs: Mapping[str, Catalog]) -> None:
     _warm_up()
     gc.collect()
     gc.freeze()  # what is loaded by now stays: full collections need not walk it, they would be pauses of 100 ms
+    gc.set_threshold(5_000, 10, 10)  # a plan makes some ten thousand short-lived nodes: fewer, larger collections
     server.run(sockets=[listener])
 
 
