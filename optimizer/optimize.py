@@ -157,7 +157,7 @@ def _optimize_tree(
     logical, (problem, placement) = candidates[best], placed[best]
     plan = physical_plan(logical.logical.plan, costing, problem, placement.in_db)
     done = perf_counter()
-    steps = (*steps[:3], Step("phase one", logical.logical.plan))
+    steps = (*steps, Step("phase one", logical.logical.plan))
     report = SearchReport(
         logical.forms,
         logical.view,
@@ -221,7 +221,8 @@ def replanned(optimized: Optimized, rates: Mapping[str, float]) -> Optimized:
     """The best plan of the same query at other rates."""
     options = replace(optimized.options, rates={**optimized.options.rates, **rates})
     known = optimized.catalog.with_rates(rates)
-    return _optimize_tree(optimized.sql, optimized.written, optimized.steps, known, options, optimized.search.bind_ms)
+    read = optimized.steps[:-1]  # all but phase one's
+    return _optimize_tree(optimized.sql, optimized.written, read, known, options, optimized.search.bind_ms)
 
 
 def show(tree: RelationToStream) -> str:

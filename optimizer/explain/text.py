@@ -124,8 +124,7 @@ def _tree(plan: PhysicalPlan) -> str:
         lines.append("  ".join(cells).rstrip())
     loads = "   ".join(f"{unit.id} {load(unit.u)}" for unit in sorted(plan.units, key=lambda unit: -unit.u)[:6])
     if plan.units_are is not Units.LOOP:
-        own = plan.loop if plan.loop < 0.1 else round(plan.loop, 3)
-        loads += f"   (Spark's batches take {load(own)} of the loop, whatever runs in them)"
+        loads += f"   (Spark's batches take {load(plan.loop)} of the loop, whatever runs in them)"
     lines.append(f"busy share of each unit that runs on its own: {loads}")
     return "\n".join(lines)
 

@@ -58,7 +58,6 @@ class RegionReport:
     order: str
     algorithm: str
     pairs: int
-    crossed: bool
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ class _Orderer:
         costs = tuple(cost for _, cost in visited)
         ordered, algorithm = self.search(here, costs)
         names = tuple(relation_name(relation) for relation in here.relations)
-        self.reports.append(RegionReport(ordered.tree.render(names), algorithm, ordered.pairs, here.crossed))
+        self.reports.append(RegionReport(ordered.tree.render(names), algorithm, ordered.pairs))
         built = self.shared.built(here, ordered.tree)
         if ordered.second:
             self.runners_up.append((built, here.build(ordered.second[0])))

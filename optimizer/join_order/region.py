@@ -27,7 +27,6 @@ class Region:
     keys: tuple[dict[int, tuple[Scalar, ...]], ...]
     residue: tuple[Scalar, ...]
     graph: JoinGraph
-    crossed: bool  # some part is joined to the rest by no condition
 
     def joined(self, left: Node, right: Node, in_left: int, in_right: int) -> Join:
         """The join of two sets: one equality per key column, and the residue that becomes applicable here."""
@@ -98,7 +97,7 @@ def make_region(relations: Sequence[Node], conjuncts: Sequence[Scalar], estimato
         smallest.sort(key=lambda i: flows[i].size)
         links = tuple(Condition(1 << smallest[0] | 1 << other, 1.0) for other in smallest[1:])
         graph = JoinGraph(flows, graph.classes, graph.conditions + links, estimator.drive, estimator.ticks)
-    return Region(tuple(relations), tuple(keys), tuple(residue), graph, len(components) > 1)
+    return Region(tuple(relations), tuple(keys), tuple(residue), graph)
 
 
 def _mask(conjunct: Scalar, owner: dict[str, int]) -> int:

@@ -197,12 +197,7 @@ class _Builder:
         replaced = {**keys, **functions}
 
         def above(expression: Scalar) -> Scalar:
-            def one(e: exp.Expr) -> exp.Expr:
-                if isinstance(e, exp.Expression) and e in replaced:
-                    return typed_column(alias, replaced[e], e)
-                return e
-
-            result = _transform_outermost(expression, replaced, one)
+            result = _above_aggregate(expression, alias, replaced)
             for left in result.find_all(exp.Column):
                 if left.table != alias:
                     hint = f"{left.name} in GROUP BY, or an aggregate of it"
@@ -272,21 +267,17 @@ def _outer_calls(expression: Scalar) -> list[Scalar]:
     return calls
 
 
-def _transform_outermost(expression: Scalar, replaced: Mapping[Scalar, str], rule: object) -> Scalar:
-    """Replaces whole keys and calls, never a part of one that was replaced already."""
-    assert callable(rule)
-    if expression in replaced:
-        result = rule(expression)
-        assert isinstance(result, exp.Expression)
-        return result
+def _above_aggregate(expression: Scalar, alias: str, outputs: Mapping[Scalar, str]) -> Scalar:
+    """Whole keys and calls replaced by the aggregate's columns, never a part of one that was replaced already."""
+    if expression in outputs:
+        return typed_column(alias, outputs[expression], expression)
     copy = expression.copy()
     pending = [copy]
     while pending:
-        node = pending.pop()
-        for child in list(node.iter_expressions()):
-            if isinstance(child, exp.Expression) and child in replaced:
-                child.replace(rule(child))
-            elif isinstance(child, exp.Expression):
+        for child in list(pending.pop().iter_expressions()):
+            if child in outputs:
+                child.replace(typed_column(alias, outputs[child], child))
+            else:
                 pending.append(child)
     return copy
 

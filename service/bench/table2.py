@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from json import dumps
 from statistics import median
@@ -81,8 +82,7 @@ def _row(name: str, sql: str, shape: str | None, runs: int) -> Row:
     return Row(name, count, 2**count, enumerated.examined, same, phase_one, paper_ms, exact_ms)
 
 
-def _median_ms(work: object, runs: int) -> float:
-    assert callable(work)
+def _median_ms(work: Callable[[], object], runs: int) -> float:
     times = []
     for _ in range(runs):
         started = perf_counter()
