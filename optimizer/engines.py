@@ -62,7 +62,7 @@ DUCKDB = _engine(
     "TryCast ApproxDistinct ApproxQuantile RegexpLike RegexpExtract Split Levenshtein Md5 ArgMax ArgMin Quantile "
     "PercentileCont PercentileDisc StartsWith EndsWith CountIf Median Mode Skewness Kurtosis JARO_WINKLER_SIMILARITY",
 )
-POSTGRES = _engine("postgres", "postgres", "PercentileCont PercentileDisc Md5 StartsWith Mode RegexpLike Split")
+POSTGRES = _engine("postgres", "postgres", "PercentileCont PercentileDisc Md5 StartsWith RegexpLike")
 DATABASES = {engine.name: engine for engine in (DUCKDB, POSTGRES)}
 
 

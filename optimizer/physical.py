@@ -226,11 +226,10 @@ def _mig(
             if isinstance(below, Window):
                 send += costing.engines.send(costing.flow(below))
             elif id(below) in ids and not isinstance(below, Leaf):
-                shipped[id(below)] = _store_name(below, ids)
+                shipped[id(below)] = store_name(below, ids)
                 send += costing.engines.send(costing.flow(below))
     windows = [b.alias for node in members for b in inputs(node) if isinstance(b, Window)]
-    slides = {leaf.spec.slide for leaf in leaves(tree) if isinstance(leaf, Window)}
-    sql = fragment_sql(members[-1], shipped, costing.engines.drive, len(slides) <= 1, costing.database.dialect)
+    sql = fragment_sql(members[-1], shipped, costing.engines.drive, one_tick(tree), costing.database.dialect)
     return Mig(
         name,
         costing.database.name,
@@ -244,7 +243,12 @@ def _mig(
     )
 
 
-def _store_name(node: Node, ids: dict[int, str]) -> str:
+def one_tick(tree: RelationToStream) -> bool:
+    """Whether all windows move together, so that one instant says where each of them stands."""
+    return len({(leaf.spec.unit, leaf.spec.slide) for leaf in leaves(tree) if isinstance(leaf, Window)}) <= 1
+
+
+def store_name(node: Node, ids: dict[int, str]) -> str:
     """A selection right above a window fills the window's store; anything else a table of its own."""
     base = node
     while isinstance(base, Select):

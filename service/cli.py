@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from costmodel.profile import ProfileError, default_profile, load_profile
-from optimizer.errors import PenstockError, SqlError
+from costmodel.profile import default_profile, load_profile
 from optimizer.explain.api import Format, render
 from optimizer.explain.explanation import explain_plan
 from optimizer.hints import Hints
 from optimizer.optimize import Options, Search, optimize
 from optimizer.placement.problem import Units
 from optimizer.sql.ddl import parse_catalog
+from service import run_cli
 from service.bench.cli import bench
+from service.errors import errors_for_people, read_text
 from service.overrides import parse_force, parse_pairs, parse_rates, parse_sweep
 
 app = typer.Typer(
@@ -30,6 +28,8 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(bench, name="bench")
+for command in (run_cli.run, run_cli.emit, run_cli.delete):
+    app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -45,33 +45,6 @@ def options_of_all(
     ] = False,
 ) -> None:
     """Continuous SQL, placed operator by operator on Spark or a database."""
-
-
-@contextmanager
-def errors_for_people(name: str) -> Iterator[None]:
-    """What a user can cause ends in a message and exit code 2, never in a traceback."""
-    try:
-        yield
-    except SqlError as error:
-        _fail(error.render(name))
-    except (PenstockError, ProfileError) as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> None:
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"error: {message}", style="red" if console.is_terminal else None)
-    raise typer.Exit(2)
-
-
-def read_text(path: Path, what: str) -> str:
-    if str(path) == "-":
-        return sys.stdin.read()
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise PenstockError(f"{what} {path} cannot be read: {reason}") from None
 
 
 @app.command()

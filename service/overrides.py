@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from math import isfinite
 
@@ -65,3 +66,14 @@ def _number(text: str, where: str) -> float:
     if not isfinite(value) or value <= 0:
         raise HintError(f"{where}: {text!r} is not a positive number")
     return value
+
+
+def parse_seconds(text: str, option: str) -> float:
+    """
+    >>> parse_seconds("90s", "--for"), parse_seconds("1.5m", "--for"), parse_seconds("500ms", "--trigger")
+    (90.0, 90.0, 0.5)
+    """
+    matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)?\s*", text)
+    if matched is None:
+        raise HintError(f"{option} is a time such as 500ms, 60s, 5m or 1h, found {text!r}")
+    return float(matched[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[matched[2] or "s"]

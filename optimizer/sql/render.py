@@ -31,6 +31,7 @@ from optimizer.algebra import (
     leaves,
     outputs,
 )
+from optimizer.sql.postgres import for_postgres
 
 Columns = dict[tuple[str, str], tuple[str, str]]
 
@@ -54,7 +55,9 @@ class _Renderer:
     def expression(self, scalar: Scalar) -> Scalar:
         def one(node: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.Column) and (node.table, node.name) in self.renamed:
-                return column(*self.renamed[node.table, node.name])
+                new = column(*self.renamed[node.table, node.name])
+                new.type = node.type
+                return new
             if isinstance(node, exp.Anonymous) and node.name.upper() == "TICK":
                 return _moment("tick")
             return node
@@ -204,7 +207,8 @@ def fragment_query(root: Node, shipped: Mapping[int, str], drive: Drive, one_tic
 
 
 def fragment_sql(root: Node, shipped: Mapping[int, str], drive: Drive, one_tick: bool, dialect: str) -> str:
-    return fragment_query(root, shipped, drive, one_tick).sql(dialect=dialect, pretty=True, copy=False)
+    query = fragment_query(root, shipped, drive, one_tick)
+    return (for_postgres(query) if dialect == "postgres" else query).sql(dialect=dialect, pretty=True, copy=False)
 
 
 def _arrivals(query: exp.Select, renderer: _Renderer) -> exp.Select:

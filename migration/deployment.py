@@ -1,0 +1,274 @@
+"""A plan deployed: one Spark query over all its streams, its stores, its ledger, its sink, in one state directory.
+
+state/deployment.json   which plan this is
+state/checkpoint/       Spark's own
+state/store.duckdb      window stores and ledger (for PostgreSQL: a schema of the deployment's own)
+state/spark/            buffers and partial aggregates of SPE operators
+state/dead-letter/      records that could not be read, with the reason
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from connectors.database import Database, DatabaseUnavailable
+from connectors.dead_letter import DeadLetters
+from connectors.duckdb import DuckDb
+from connectors.postgres import Postgres
+from connectors.sinks import Sink, open_sink
+from connectors.spark.failures import cause_of
+from connectors.spark.sliding import Form
+from connectors.spark.state import SpeState
+from migration.batch import Batches
+from migration.evaluate import Evaluator
+from migration.feed import Feed
+from migration.layout import layout, stored_tables
+from migration.metrics import BatchReport, Clock
+from migration.mig import window_view
+from migration.progress import Progress
+from migration.watermark import Watermarks
+from optimizer.algebra import Emission
+from optimizer.catalog import Catalog
+from optimizer.errors import PenstockError
+from optimizer.physical import PhysicalPlan
+
+FIRST_WAIT, LONGEST_WAIT = 0.2, 5.0  # seconds between attempts to reach a database that went away
+
+
+class Record(BaseModel):
+    """What `deployment.json` says."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: int = 1
+    id: str  # also the name of its schema in PostgreSQL
+    plan: str
+    database: str
+    form: str
+    sql: str
+
+
+class RunFailed(PenstockError):
+    """The running query stopped; the state is as the last batch left it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    state: Path
+    sink: str = "console"
+    form: Form = Form.PANE
+    url: str | None = None  # of PostgreSQL
+    in_memory: bool = False
+    trigger: float | None = 0.5  # seconds between the starts of batches; None: all there is, then end
+    rates: Mapping[str, float] = field(default_factory=dict)
+    on_batch: Callable[[BatchReport], None] = lambda report: None
+    on_wait: Callable[[str], None] = lambda message: None
+
+
+class Deployment:
+    def __init__(self, spark: SparkSession, plan: PhysicalPlan, sql: str, catalog: Catalog, settings: Settings) -> None:
+        self.spark, self.plan, self.catalog, self.settings = spark, plan, catalog, settings
+        self._check_runnable()
+        self._record = self._claim(sql)
+        self.kept = layout(plan, catalog, settings.form)
+        self.database: Database = self._open_database()
+        try:
+            self._prepare()
+        except BaseException:
+            self.database.close()
+            raise
+        self._busy = threading.Lock()
+        self._stopping = False
+        self._failure: Exception | None = None
+        self.query: StreamingQuery | None = None
+
+    def _check_runnable(self) -> None:
+        counted = any(leaf.node.spec.unit == "rows" for leaf in self.plan.leaves if hasattr(leaf.node, "spec"))
+        if counted and self.plan.tree.emission is not Emission.RSTREAM and self.plan.drive == "slide":
+            raise PenstockError(
+                f"{self.plan.tree.emission.name} over a row window cannot be run; write RSTREAM, or a RANGE window"
+            )
+
+    # -- the state directory -----------------------------------------------------------------------------------------
+
+    def _claim(self, sql: str) -> Record:
+        state = self.settings.state
+        kind = "memory" if self.settings.in_memory else self.plan.database
+        # Never the id of one that was deleted: its sink would take the first batches for those it has.
+        name = f"penstock_{uuid4().hex[:12]}"
+        form = self.settings.form.value
+        wanted = Record(id=name, plan=self.plan.id, database=kind, form=form, sql=sql)
+        path = state / "deployment.json"
+        try:
+            if kind == "memory" and path.exists():
+                shutil.rmtree(state)  # nothing of an in-memory window is left: the query begins anew
+            if path.exists():
+                found = _read(path)
+                for what in ("plan", "database", "form"):
+                    if getattr(found, what) != getattr(wanted, what):
+                        raise PenstockError(
+                            f"{state} holds the state of another deployment ({what} {getattr(found, what)}, now "
+                            f"{getattr(wanted, what)}); pin its plan with --plan, choose another --state, or start "
+                            "over with --fresh"
+                        )
+                return found
+            state.mkdir(parents=True, exist_ok=True)
+            path.write_text(wanted.model_dump_json(indent=2))
+        except OSError as error:
+            raise PenstockError(f"the state directory {state} cannot be used: {error.strerror}") from None
+        return wanted
+
+    def _open_database(self) -> Database:
+        if self.plan.database == "duckdb":
+            return DuckDb(None if self.settings.in_memory else self.settings.state / "store.duckdb")
+        if not self.settings.url:
+            raise PenstockError("PostgreSQL needs an address: --url postgresql://user@host:5432/database")
+        return Postgres(self.settings.url, self._record.id)
+
+    def _prepare(self) -> None:
+        settings, state = self.settings, self.settings.state
+        self.clock = Clock()
+        self.evaluator = Evaluator(
+            self.spark,
+            self.plan,
+            self.catalog,
+            self.kept,
+            self.database,
+            SpeState(self.spark, str(state / "spark")),
+            self.clock,
+        )
+        self.database.prepare(tuple(k.store(self.catalog) for k in self.kept.in_database))
+        for k in self.kept.in_database:
+            for window in k.windows:
+                filters = self.kept.filters.get(window.alias, ())
+                self.database.view(*window_view(window, k, filters, self.database.dialect))
+        for leaf in stored_tables([mig.root for mig in self.evaluator.migs]):
+            self.database.attach(self.catalog.tables[leaf.table])
+        self.sink: Sink = open_sink(settings.sink, self._record.id, self.spark)
+        self.sink.prepare(self.evaluator.schema)
+        self.feed = Feed.open(self.spark, self.plan, self.catalog, self.kept, settings.rates)
+        self.batches = Batches(
+            self.plan,
+            self.catalog,
+            self.kept,
+            self.feed,
+            self.evaluator,
+            self.database,
+            self.sink,
+            DeadLetters(state / "dead-letter"),
+            Watermarks.of(self.feed.streams, self.catalog),
+            self.clock,
+            self._progress(),
+        )
+
+    def _progress(self) -> Progress:
+        entry = self.database.last_entry()
+        return Progress.model_validate_json(entry.record) if entry else Progress()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What keeps this deployment from being exactly once."""
+        found = [f"stream {name}: {source.note}" for name, source in self.feed.sources.items() if not source.replayable]
+        if not self.database.durable:
+            found.append("the windows are in memory: a restart begins anew")
+        if not self.sink.exactly_once:
+            found.append(self.sink.note)
+        return found
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        writer = self.feed.frame.writeStream.foreachBatch(self._batch).option(
+            "checkpointLocation", str(self.settings.state / "checkpoint")
+        )
+        if self.settings.trigger is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{self.settings.trigger * 1000:.0f} milliseconds")
+        self.query = writer.start()
+
+    def _batch(self, frame: DataFrame, batch: int) -> None:
+        with self._busy:
+            if self._stopping:
+                raise RunFailed("stopping")  # the batch is run when the deployment starts again
+            try:
+                self.settings.on_batch(self._persistently(frame, batch))
+            except PySparkException as error:
+                self._failure = RunFailed(cause_of(error))
+                raise self._failure from None
+            except Exception as error:  # Spark would keep its text only
+                self._failure = error
+                raise
+
+    def _persistently(self, frame: DataFrame, batch: int) -> BatchReport:
+        """Runs a batch; where the database went away, waits for it and runs the batch again."""
+        wait = FIRST_WAIT
+        while True:
+            try:
+                return self.batches.run(frame, batch)
+            except DatabaseUnavailable as error:
+                self.settings.on_wait(f"{error}; trying again in {wait:.1f} s")
+                time.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT)
+                self._reopen()
+
+    def _reopen(self) -> None:
+        try:
+            self.database.reconnect()
+            self.batches.progress = self._progress()
+        except DatabaseUnavailable as error:
+            self.settings.on_wait(str(error))
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Until the query ends, or for some seconds; whether it has ended. Raises what made it fail."""
+        assert self.query is not None
+        try:
+            ended = self.query.awaitTermination(seconds)  # type: ignore[arg-type]  # fractions work
+        except PySparkException as error:
+            raise self._failure or RunFailed(cause_of(error)) from None
+        return ended is not False
+
+    def stop(self) -> None:
+        """Ends between two batches: one in flight is finished first, the next one is left to the next start."""
+        if self.query is not None and self.query.isActive:
+            with self._busy:
+                self._stopping = True
+            self.query.stop()
+
+    def close(self) -> None:
+        self.stop()
+        self.sink.close()
+        self.database.close()
+
+
+def drop_state(state: Path, url: str | None) -> None:
+    """Removes a deployment that is not running: its tables in the database and its state directory."""
+    path = state / "deployment.json"
+    if not path.exists():
+        if state.exists() and any(state.iterdir()):
+            raise PenstockError(f"{state} is not a deployment's state directory; nothing was removed")
+        return
+    record = _read(path)
+    if record.database == "postgres":
+        if not url:
+            raise PenstockError(f"{state} has its windows in PostgreSQL: add --url, so that its schema can be dropped")
+        Postgres(url, record.id).drop()
+    shutil.rmtree(state)
+
+
+def _read(path: Path) -> Record:
+    try:
+        return Record.model_validate_json(path.read_text())
+    except (OSError, ValidationError):
+        raise PenstockError(f"{path} is not a deployment's record; choose another --state") from None

@@ -1,0 +1,121 @@
+"""The MIG operator (paper 001, section 3): a fragment of the plan that runs in the database, once per tick.
+
+Its base relations are views over window stores, `win_p`, and relations that Spark ships in at the tick, `in_join1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from connectors.database import Database, Value
+from connectors.tick import EPOCH, Span, Tick
+from connectors.types import column_types
+from migration.layout import KeptTuples
+from optimizer.algebra import Node, Scalar, StoredTable, Window, column, inputs
+from optimizer.catalog import Catalog
+from optimizer.physical import PhysicalPlan, one_tick, operator_ids, store_name
+from optimizer.sql.postgres import for_postgres
+from optimizer.sql.render import flat_names, fragment_query, fragment_sql
+
+TICK = pa.field("_tick", pa.timestamp("us"))
+
+
+@dataclass(frozen=True)
+class Mig:
+    id: str
+    root: Node
+    sql: str
+    parameters: tuple[str, ...]
+    schema: pa.Schema  # of the result, columns named as `flat_names` does
+    ships: tuple[tuple[Node, str], ...]  # SPE results that go in at each tick, with the names of their tables
+    tables: tuple[StoredTable, ...]
+    is_whole: bool  # nothing of the query is left to do above it
+
+    def at(self, database: Database, tick: Tick) -> pa.Table:
+        """The fragment's relation at a tick."""
+        return database.query(self.sql, self._values(tick), self.schema)
+
+    def _values(self, tick: Tick) -> dict[str, Value]:
+        values: dict[str, Value] = {}
+        for name in self.parameters:
+            kind, _, alias = name.partition("_")
+            if kind == "last":
+                values[name] = tick.lasts[alias]
+            else:
+                values[name] = tick.boundaries[alias] if alias else tick.at
+        return values
+
+    def between(self, database: Database, span: Span) -> pa.Table:
+        """The rows that arrived in a span. What others build on is asked for as far back as the stores go."""
+        since: datetime = span.since if self.is_whole else EPOCH
+        given: dict[str, Value] = {"since": since, "until": span.until}
+        return database.query(self.sql, {n: given[n] for n in self.parameters}, self.schema)
+
+
+def migs(plan: PhysicalPlan, catalog: Catalog, dialect: str) -> tuple[Mig, ...]:
+    """One per DB-op, inputs before those that read them."""
+    ids = operator_ids(plan.tree)
+    nodes = {o.id: o.node for o in plan.operators}
+    result = []
+    for planned in plan.migs:
+        members = [nodes[name] for name in planned.operators]
+        inside = {id(n) for n in members}
+        below = [b for n in members for b in inputs(n) if id(b) not in inside]
+        shipped = {id(b): store_name(b, ids) for b in below if not isinstance(b, Window | StoredTable)}
+        root = members[-1]
+        arguments = (root, shipped, plan.drive, one_tick(plan.tree))
+        names = {p.name for p in fragment_query(*arguments).find_all(exp.Parameter)}
+        types = column_types(root, catalog)
+        result.append(
+            Mig(
+                planned.id,
+                root,
+                fragment_sql(*arguments, dialect),
+                tuple(sorted(names)),
+                pa.schema([pa.field(flat, types[own]) for own, flat in flat_names(root).items()]),
+                tuple((b, shipped[id(b)]) for b in below if shipped.get(id(b), "").startswith("in_")),
+                tuple(b for b in below if isinstance(b, StoredTable)),
+                root is plan.tree.input,
+            )
+        )
+    return tuple(result)
+
+
+def window_view(window: Window, kept: KeptTuples, filters: tuple[Scalar, ...], dialect: str) -> tuple[str, str]:
+    """The view `win_<alias>` under which a fragment finds a window's tuples: its name and its SQL."""
+    alias = exp.to_identifier(window.alias, quoted=True)
+    table = exp.Table(this=exp.to_identifier(kept.name, quoted=True))
+    columns = list(dict.fromkeys((window.time_column, *window.columns)))
+    query = exp.Select().select(*(exp.column(name, quoted=True) for name in columns)).from_(table)
+    if kept.counted:
+        query = query.select(exp.alias_(numbering(window), "_seq", quoted=True))
+        wanted = [column(window.alias, name) for name in (*columns, "_seq")]
+        query = exp.Select().select(*wanted).from_(query.subquery(alias)).where(*filters)
+    return f"win_{window.alias}", (for_postgres(query) if dialect == "postgres" else query).sql(dialect=dialect)
+
+
+def numbering(window: Window) -> exp.Window:
+    """The number of each tuple in order of (event time, arrival)."""
+    order = [exp.column(name, quoted=True) for name in (window.time_column, "_batch", "_arrival")]
+    return exp.Window(
+        this=exp.RowNumber(), order=exp.Order(expressions=[exp.Ordered(this=o, nulls_first=False) for o in order])
+    )
+
+
+def by_tick(rows: pa.Table, ticks: Sequence[Tick]) -> Iterator[tuple[Tick, pa.Table]]:
+    """A relation with `_tick` cut into its relations at each tick."""
+    for tick in ticks:
+        own = rows.filter(pc.field("_tick") == pa.scalar(tick.at, TICK.type)) if len(ticks) > 1 else rows
+        yield tick, own.drop_columns(["_tick"])
+
+
+def stacked(parts: Sequence[tuple[Tick, pa.Table]], schema: pa.Schema) -> pa.Table:
+    """Relations at ticks as one table, with `_tick` first."""
+    tables = [rows.add_column(0, TICK, pa.repeat(pa.scalar(tick.at, TICK.type), rows.num_rows)) for tick, rows in parts]
+    return pa.concat_tables(tables) if tables else pa.schema([TICK, *schema]).empty_table()
