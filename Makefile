@@ -25,13 +25,11 @@ test-all: install lint
 	$(BIN)/pytest -n 2
 
 demo: install
-	@echo '$$ penstock explain examples/smartplug/cq1.sql --catalog examples/smartplug/catalog.sql --rate plugs=20000 --why-not'
-	@$(BIN)/penstock explain examples/smartplug/cq1.sql --catalog examples/smartplug/catalog.sql --rate plugs=20000 --why-not --db duckdb
-	@echo '$$ penstock explain examples/smartplug/cq1.sql --catalog examples/smartplug/catalog.sql --rate plugs=20000 --why-not --db postgres'
-	@$(BIN)/penstock explain examples/smartplug/cq1.sql --catalog examples/smartplug/catalog.sql --rate plugs=20000 --why-not --db postgres
+	@$(BIN)/penstock demo
 
 goldens: install
 	$(BIN)/python -m tests.goldens
+	$(BIN)/python -m tests.goldens_native_update
 
 bench: install
 	$(BIN)/penstock bench table2 --output benchmarks/results/table2.json

@@ -8,6 +8,7 @@ the transaction that also writes the ledger.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 from adbc_driver_postgresql import dbapi
@@ -22,6 +23,19 @@ from connectors.postgres import Postgres
 from connectors.postgres_session import quoted, with_defaults
 
 Arrays = Iterator[pa.Array]
+
+
+@dataclass(frozen=True)
+class ExecutorStaging:
+    """A deployment's batches, written by the executors and taken over by its own session."""
+
+    database: Postgres
+
+    def stage(self, store: Store, frame: DataFrame, batch: int) -> int:
+        return append_from_executors(self.database.url, self.database.schema, store, frame, batch)
+
+    def adopt(self, store: Store, batch: int, rows: int) -> None:
+        self.database.adopt(store, batch, rows)
 
 
 def append_from_executors(url: str, schema: str, store: Store, frame: DataFrame, batch: int) -> int:

@@ -9,9 +9,10 @@ and leaves alone what it has.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +44,14 @@ TICKS_AT_ONCE = 32  # of one evaluation, so that a result fits in memory when a 
 _WRITES = 1 << 20  # of one batch at most: a batch's writes are numbered one by one for the sink
 
 
+class Staging(Protocol):
+    """A database that the executors write to side by side; `stage` says how many tuples, `adopt` takes them over."""
+
+    def stage(self, store: Store, frame: DataFrame, batch: int) -> int: ...
+
+    def adopt(self, store: Store, batch: int, rows: int) -> None: ...
+
+
 class StateLost(PenstockError):
     """The checkpoint and the ledger do not belong together."""
 
@@ -60,6 +69,8 @@ class Batches:
     watermarks: Watermarks
     clock: Clock
     progress: Progress = field(default_factory=Progress)
+    staging: Staging | None = None  # where the executors write into the database themselves
+    observer: Callable[[Arrivals, dict[str, Seen]], None] = lambda arrivals, seen: None
 
     @cached_property
     def windows(self) -> Windows:
@@ -92,13 +103,16 @@ class Batches:
     def _ingest(self, frame: DataFrame, batch: int) -> Progress:
         before = self.progress
         arrivals = Arrivals(self.feed, frame, batch, self._late_before(before), bool(self.windows.counted))
-        jobs = len(self.kept.in_spark) + len(self.kept.partials) + bool(self.kept.in_database)
+        in_database = len(self.kept.in_database) if self.staging else bool(self.kept.in_database)
+        jobs = len(self.kept.in_spark) + len(self.kept.partials) + in_database
         if jobs > 1:
             arrivals.keep()
         try:
             with self.clock(Share.SPARK):
-                tables = self._take(arrivals, batch)
+                failpoint("during spark job", batch)
+                tables = self.take(arrivals, batch)
             seen = arrivals.seen()
+            self.observer(arrivals, seen)
             malformed = sum(s.malformed for s in seen.values())
             if malformed:
                 for stream, rows in arrivals.malformed().items():
@@ -108,22 +122,32 @@ class Batches:
                 arrivals.release()
         failpoint("after spark state", batch)
         progress = self._advanced(before, seen, batch)
-        with self.clock(Share.TRANSFER), self.database.transaction():
+        with self.clock(Share.TRANSFER, "store"), self.database.transaction():
             for name, table in tables.items():
-                self.database.append(self.stores[name], table)
+                if isinstance(table, int):
+                    assert self.staging is not None
+                    self.staging.adopt(self.stores[name], batch, table)
+                else:
+                    self.database.append(self.stores[name], table)
             failpoint("after append", batch)
             progress = progress.model_copy(update={"dropped": self._evict(progress)})
             self.database.record(LedgerEntry(batch, progress.model_dump_json()))
             failpoint("before commit", batch)
+            failpoint("during commit", batch)
         failpoint("after commit", batch)
         self._evict_in_spark(progress)
         return progress
 
-    def _take(self, arrivals: Arrivals, batch: int) -> dict[str, pa.Table]:
-        """Everything the stores want of a batch: the database's as Arrow, Spark's written by the executors."""
-        tables = {}
-        if self.kept.in_database:
-            tables = arrivals.tables([(k, self.stores[k.name]) for k in self.kept.in_database])
+    def take(self, arrivals: Arrivals, batch: int) -> dict[str, pa.Table | int]:
+        """Everything the stores want of a batch, as Arrow; of what the executors have written themselves, how much."""
+        tables: dict[str, pa.Table | int] = {}
+        staged = [k for k in self.kept.in_database if self.staging is not None and not k.counted]
+        fetched = [k for k in self.kept.in_database if k not in staged]
+        for k in staged:
+            assert self.staging is not None
+            tables[k.name] = self.staging.stage(self.stores[k.name], arrivals.selected(k), batch)
+        if fetched:
+            tables |= arrivals.tables([(k, self.stores[k.name]) for k in fetched])
         for k in self.kept.in_spark:
             self.evaluator.state.write(k.name, batch, arrivals.selected(k), k.time_column)
         for p in self.kept.partials:
@@ -215,16 +239,17 @@ class Batches:
         for k in self.kept.in_spark:
             before = self._needed_from(k, progress)
             if before is not None:
-                self._forget(k.name, k.time_column, before)
+                self._forget(k.name, k.time_column, before, progress.batch)
         for p in self.kept.partials:
             ends = p.form is Form.EXPAND
             before = progress.fired + 1 if ends else boundary(p.window, progress.fired) - p.window.spec.size
-            self._forget(p.name, BUCKET, before)
+            self._forget(p.name, BUCKET, before, progress.batch)
 
-    def _forget(self, store: str, time_column: str, before: int) -> None:
+    def _forget(self, store: str, time_column: str, before: int, batch: int) -> None:
         state, schema = self.evaluator.state, self.evaluator.state_schemas[store]
         with self.clock(Share.SPARK):
             state.evict(store, instant(before))
+            failpoint("during spark eviction", batch)
             state.compact(store, schema, time_column, instant(before))
 
     # -- results -----------------------------------------------------------------------------------------------------
@@ -233,7 +258,7 @@ class Batches:
         """Evaluates this batch's instants and hands the results to the sink; the ticks, and how many rows came out."""
         if progress.fired is None or not progress.spans:
             return [], 0
-        self.evaluator.before_query = lambda: failpoint("before query", progress.batch)
+        self.evaluator.before_query = lambda: self._query_begins(progress.batch)
         done, first_write = self.sink.last_batch(), progress.batch * _WRITES
         if self.plan.drive is Drive.TUPLE:
             ((since, until),) = progress.spans
@@ -242,7 +267,7 @@ class Batches:
             rows = self.evaluator.between(Span(instant(since), instant(until)))
             self._write(first_write, rows, progress.batch)
             return [], rows.num_rows
-        ticks = self.windows.ticks(progress.spans, self._counted(progress))
+        ticks = self.windows.ticks(progress.spans, self.counted(progress))
         count = 0
         for number, start in enumerate(range(0, len(ticks), TICKS_AT_ONCE)):
             if done is None or done < first_write + number:
@@ -262,13 +287,17 @@ class Batches:
             some.insert(0, self.windows.tick(before, {}))
         return changes(self.evaluator.at(some), [t.at for t in some], emission)
 
+    def _query_begins(self, batch: int) -> None:
+        failpoint("before query", batch)
+        failpoint("during query", batch)
+
     def _write(self, number: int, rows: pa.Table, batch: int) -> None:
         failpoint("before result", batch)
         with self.clock(Share.SINK):
             self.sink.write(number, rows, during=lambda: failpoint("during result", batch))
         failpoint("after result", batch)
 
-    def _counted(self, progress: Progress) -> dict[str, Numbered]:
+    def counted(self, progress: Progress) -> dict[str, Numbered]:
         """The stores of row windows, by the windows' aliases."""
         by_store = {k.name: self._numbered(k, progress) for k in self.kept.in_database if k.counted}
         return {w.alias: by_store[self.kept.of(w).name] for w in self.windows.counted}

@@ -10,33 +10,29 @@ state/dead-letter/      records that could not be read, with the reason
 from __future__ import annotations
 
 import shutil
-import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from connectors.database import Database, DatabaseUnavailable
 from connectors.dead_letter import DeadLetters
 from connectors.duckdb import DuckDb
 from connectors.postgres import Postgres
+from connectors.postgres_parallel import ExecutorStaging
 from connectors.sinks import Sink, open_sink
-from connectors.spark.failures import cause_of
-from connectors.spark.sliding import Form
 from connectors.spark.state import SpeState
 from migration.batch import Batches
 from migration.evaluate import Evaluator
+from migration.failpoints import failpoint
 from migration.feed import Feed
-from migration.layout import layout, stored_tables
+from migration.layout import layout
 from migration.metrics import BatchReport, Clock
 from migration.mig import window_view
 from migration.progress import Progress
+from migration.streaming import Settings, StreamingRun
 from migration.watermark import Watermarks
 from optimizer.algebra import Emission
 from optimizer.catalog import Catalog
@@ -59,26 +55,10 @@ class Record(BaseModel):
     sql: str
 
 
-class RunFailed(PenstockError):
-    """The running query stopped; the state is as the last batch left it."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    state: Path
-    sink: str = "console"
-    form: Form = Form.PANE
-    url: str | None = None  # of PostgreSQL
-    in_memory: bool = False
-    trigger: float | None = 0.5  # seconds between the starts of batches; None: all there is, then end
-    rates: Mapping[str, float] = field(default_factory=dict)
-    on_batch: Callable[[BatchReport], None] = lambda report: None
-    on_wait: Callable[[str], None] = lambda message: None
-
-
-class Deployment:
+class Deployment(StreamingRun):
     def __init__(self, spark: SparkSession, plan: PhysicalPlan, sql: str, catalog: Catalog, settings: Settings) -> None:
-        self.spark, self.plan, self.catalog, self.settings = spark, plan, catalog, settings
+        super().__init__(settings)
+        self.spark, self.plan, self.catalog = spark, plan, catalog
         self._check_runnable()
         self._record = self._claim(sql)
         self.kept = layout(plan, catalog, settings.form)
@@ -88,10 +68,6 @@ class Deployment:
         except BaseException:
             self.database.close()
             raise
-        self._busy = threading.Lock()
-        self._stopping = False
-        self._failure: Exception | None = None
-        self.query: StreamingQuery | None = None
 
     def _check_runnable(self) -> None:
         counted = any(leaf.node.spec.unit == "rows" for leaf in self.plan.leaves if hasattr(leaf.node, "spec"))
@@ -112,7 +88,7 @@ class Deployment:
         path = state / "deployment.json"
         try:
             if kind == "memory" and path.exists():
-                shutil.rmtree(state)  # nothing of an in-memory window is left: the query begins anew
+                _remove(state)  # nothing of an in-memory window is left: the query begins anew
             if path.exists():
                 found = _read(path)
                 for what in ("plan", "database", "form"):
@@ -124,7 +100,10 @@ class Deployment:
                         )
                 return found
             state.mkdir(parents=True, exist_ok=True)
-            path.write_text(wanted.model_dump_json(indent=2))
+            whole = state / "deployment.json.new"
+            whole.write_text(wanted.model_dump_json(indent=2))
+            whole.replace(path)  # there or not, never half of it
+            failpoint("claimed")
         except OSError as error:
             raise PenstockError(f"the state directory {state} cannot be used: {error.strerror}") from None
         return wanted
@@ -153,8 +132,8 @@ class Deployment:
             for window in k.windows:
                 filters = self.kept.filters.get(window.alias, ())
                 self.database.view(*window_view(window, k, filters, self.database.dialect))
-        for leaf in stored_tables([mig.root for mig in self.evaluator.migs]):
-            self.database.attach(self.catalog.tables[leaf.table])
+        self.evaluator.attach_tables()
+        failpoint("starting")
         self.sink: Sink = open_sink(settings.sink, self._record.id, self.spark)
         self.sink.prepare(self.evaluator.schema)
         self.feed = Feed.open(self.spark, self.plan, self.catalog, self.kept, settings.rates)
@@ -170,7 +149,13 @@ class Deployment:
             Watermarks.of(self.feed.streams, self.catalog),
             self.clock,
             self._progress(),
+            self._staging(),
         )
+
+    def _staging(self) -> ExecutorStaging | None:
+        """On a cluster the executors write to PostgreSQL; with one machine the way through the driver is shorter."""
+        spread = not str(self.spark.sparkContext.master).startswith("local")
+        return ExecutorStaging(self.database) if spread and isinstance(self.database, Postgres) else None
 
     def _progress(self) -> Progress:
         entry = self.database.last_entry()
@@ -189,29 +174,9 @@ class Deployment:
     # -- running -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        writer = self.feed.frame.writeStream.foreachBatch(self._batch).option(
-            "checkpointLocation", str(self.settings.state / "checkpoint")
-        )
-        if self.settings.trigger is None:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{self.settings.trigger * 1000:.0f} milliseconds")
-        self.query = writer.start()
+        self.begin(self.feed.frame)
 
-    def _batch(self, frame: DataFrame, batch: int) -> None:
-        with self._busy:
-            if self._stopping:
-                raise RunFailed("stopping")  # the batch is run when the deployment starts again
-            try:
-                self.settings.on_batch(self._persistently(frame, batch))
-            except PySparkException as error:
-                self._failure = RunFailed(cause_of(error))
-                raise self._failure from None
-            except Exception as error:  # Spark would keep its text only
-                self._failure = error
-                raise
-
-    def _persistently(self, frame: DataFrame, batch: int) -> BatchReport:
+    def handle(self, frame: DataFrame, batch: int) -> BatchReport:
         """Runs a batch; where the database went away, waits for it and runs the batch again."""
         wait = FIRST_WAIT
         while True:
@@ -230,26 +195,14 @@ class Deployment:
         except DatabaseUnavailable as error:
             self.settings.on_wait(str(error))
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """Until the query ends, or for some seconds; whether it has ended. Raises what made it fail."""
-        assert self.query is not None
-        try:
-            ended = self.query.awaitTermination(seconds)  # type: ignore[arg-type]  # fractions work
-        except PySparkException as error:
-            raise self._failure or RunFailed(cause_of(error)) from None
-        return ended is not False
-
-    def stop(self) -> None:
-        """Ends between two batches: one in flight is finished first, the next one is left to the next start."""
-        if self.query is not None and self.query.isActive:
-            with self._busy:
-                self._stopping = True
-            self.query.stop()
-
     def close(self) -> None:
         self.stop()
         self.sink.close()
         self.database.close()
+
+    def drop(self) -> None:
+        """After `close`: nothing of the deployment is left."""
+        drop_state(self.settings.state, self.settings.url)
 
 
 def drop_state(state: Path, url: str | None) -> None:
@@ -264,7 +217,17 @@ def drop_state(state: Path, url: str | None) -> None:
         if not url:
             raise PenstockError(f"{state} has its windows in PostgreSQL: add --url, so that its schema can be dropped")
         Postgres(url, record.id).drop()
-    shutil.rmtree(state)
+    _remove(state)
+
+
+def _remove(state: Path) -> None:
+    """The checkpoint first and the record last: what a crash leaves can be removed again, and cannot be run."""
+    shutil.rmtree(state / "checkpoint", ignore_errors=True)
+    for part in [p for p in state.iterdir() if p.is_dir()]:
+        shutil.rmtree(part)
+    for file in sorted(state.iterdir(), key=lambda p: p.name == "deployment.json"):
+        file.unlink()
+    state.rmdir()
 
 
 def _read(path: Path) -> Record:

@@ -7,8 +7,8 @@ of the windows, which have to be made per tick either way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -21,13 +21,14 @@ from connectors.spark.arrow import ddl, frame_of
 from connectors.spark.relations import Evaluation
 from connectors.spark.state import SpeState
 from connectors.spark.tuple_driven import spark_fragment
+from connectors.stored_tables import lives_in, read_elsewhere
 from connectors.tick import EPOCH, Span, Tick
 from connectors.types import column_types
-from migration.layout import KeptTuples, Layout
+from migration.layout import KeptTuples, Layout, stored_tables
 from migration.metrics import Clock, Share
 from migration.mig import TICK, Mig, by_tick, migs, numbering, stacked
-from optimizer.algebra import Named, Node, Select, StoredTable, Window, inputs, operators
-from optimizer.catalog import Catalog
+from optimizer.algebra import Named, Node, RelationToStream, Select, StoredTable, Window, inputs, operators, outputs
+from optimizer.catalog import Catalog, Table
 from optimizer.physical import PhysicalPlan, Where, operator_ids, store_name
 from optimizer.sql.render import flat_names
 
@@ -42,6 +43,7 @@ class Evaluator:
     state: SpeState
     clock: Clock
     before_query: Callable[[], None] = lambda: None
+    _foreign: list[Table] = field(default_factory=list)
 
     @cached_property
     def migs(self) -> tuple[Mig, ...]:
@@ -49,11 +51,22 @@ class Evaluator:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Of the query's result: the tick, then the columns of the query."""
-        types = column_types(self.plan.tree.input, self.catalog)
-        items = [pa.field(i.name, types[_column(i)]) for i in self.plan.tree.items]
-        taken = {field.name for field in items}
-        return pa.schema([pa.field("_tick" if "tick" in taken else "tick", TICK.type), *items])
+        return result_schema(self.plan.tree, self.catalog)
+
+    def attach_tables(self) -> None:
+        """Makes the stored tables that MIGs read known to the database; those of others are copied at each batch."""
+        self._foreign = []
+        for leaf in stored_tables([mig.root for mig in self.migs]):
+            table = self.catalog.tables[leaf.table]
+            if lives_in(table, self.database):
+                self.database.attach(table)
+            else:
+                self._foreign.append(table)
+
+    def _refresh(self) -> None:
+        for table in self._foreign:
+            with self.clock(Share.TRANSFER):
+                self.database.fill(table.name, read_elsewhere(table, tuple(c.name for c in table.columns)))
 
     @cached_property
     def state_schemas(self) -> dict[str, StructType]:
@@ -78,8 +91,9 @@ class Evaluator:
 
     def at(self, ticks: Sequence[Tick]) -> pa.Table:
         """The result at each tick, in the query's columns."""
+        self._refresh()
         given: dict[int, DataFrame] = {}
-        evaluation = Evaluation(self.spark, ticks, self.catalog, self._tuples, self._stored, given)
+        evaluation = self.evaluation(ticks, given)
         for kept in self.kept.partials:
             with self.clock(Share.SPARK):
                 stored = self.state.read(kept.name, self.state_schemas[kept.name])
@@ -88,23 +102,27 @@ class Evaluator:
             result = self._run(mig, ticks, evaluation)
             if mig.is_whole:
                 return self.emitted(result)
-            with self.clock(Share.TRANSFER):
+            with self.clock(Share.TRANSFER, f"{mig.id} fetch"):
                 given[id(mig.root)] = frame_of(self.spark, result)
-        with self.clock(Share.SPARK):
+        with self.clock(Share.SPARK, "ticks"):
             return self.emitted(evaluation.relation(self.plan.tree.input).toArrow())
+
+    def evaluation(self, ticks: Sequence[Tick], given: Mapping[int, DataFrame]) -> Evaluation:
+        """Spark's operators at some ticks, over what Spark keeps and what is given."""
+        return Evaluation(self.spark, ticks, self.catalog, self._tuples, self._stored, given)
 
     def _run(self, mig: Mig, ticks: Sequence[Tick], evaluation: Evaluation) -> pa.Table:
         shipped: dict[str, dict[int, pa.Table]] = {}
         for node, name in mig.ships:
-            with self.clock(Share.SPARK):
+            with self.clock(Share.SPARK, "ticks"):
                 rows = evaluation.relation(node).toArrow()
             shipped[name] = {i: own for i, (_, own) in enumerate(by_tick(rows, ticks))}
         parts = []
         for i, tick in enumerate(ticks):
-            with self.clock(Share.TRANSFER):
+            with self.clock(Share.TRANSFER, f"{mig.id} send"):
                 for name, tables in shipped.items():
                     self.database.fill(name, tables[i])
-            with self.clock(Share.DATABASE):
+            with self.clock(Share.DATABASE, f"{mig.id} run"):
                 self.before_query()
                 parts.append((tick, mig.at(self.database, tick)))
         return stacked(parts, mig.schema)
@@ -135,25 +153,29 @@ class Evaluator:
         types = column_types(leaf, self.catalog)
         schema = pa.schema([pa.field(name, types[leaf.alias, name]) for name in leaf.columns])
         with self.clock(Share.TRANSFER):
-            rows = self.database.read_table(table, leaf.columns)
+            read = self.database.read_table if lives_in(table, self.database) else read_elsewhere
+            rows = read(table, leaf.columns)
             return frame_of(self.spark, rows.select(list(leaf.columns)).cast(schema))
 
     # -- tuple-driven ------------------------------------------------------------------------------------------------
 
     def between(self, span: Span) -> pa.Table:
         """The rows whose newest tuple is of the span; their tick is its end."""
+        self._refresh()
         found: dict[int, pa.Table | DataFrame] = {}
         runs = {id(mig.root): mig for mig in self.migs}
-        inside = {id(n) for mig in self.migs for n in operators(mig.root)} - set(runs)
         where = {id(o.node): o.where for o in self.plan.operators}
         root = self.plan.tree.input
+        ids = operator_ids(self.plan.tree)
         nodes: list[Node] = [*operators(self.plan.tree)]
         for node in nodes or [root]:
             if id(node) in runs:
                 found[id(node)] = self._arrived(runs[id(node)], span, found)
-            elif id(node) not in inside and where.get(id(node)) is not Where.DB:
-                found[id(node)] = self._spark_arrived(node, span if node is root else Span(EPOCH, span.until), found)
-        with self.clock(Share.SPARK):
+            elif node is not root and store_name(node, ids).startswith("win_"):
+                continue  # a selection of a window: its tuples are in the window's store
+            elif where.get(id(node)) is not Where.DB:
+                found[id(node)] = self.spark_arrived(node, span if node is root else Span(EPOCH, span.until), found)
+        with self.clock(Share.SPARK, "ticks"):
             result = found[id(root)]
             rows = result if isinstance(result, pa.Table) else result.toArrow()
         return self.emitted(stacked([(Tick(span.until), rows)], rows.schema))
@@ -161,15 +183,16 @@ class Evaluator:
     def _arrived(self, mig: Mig, span: Span, found: dict[int, pa.Table | DataFrame]) -> pa.Table:
         for node, name in mig.ships:
             below = found[id(node)]
-            with self.clock(Share.SPARK):
+            with self.clock(Share.SPARK, "ticks"):
                 rows = below if isinstance(below, pa.Table) else below.toArrow()
-            with self.clock(Share.TRANSFER):
+            with self.clock(Share.TRANSFER, f"{mig.id} send"):
                 self.database.fill(name, rows)
-        with self.clock(Share.DATABASE):
+        with self.clock(Share.DATABASE, f"{mig.id} run"):
             self.before_query()
             return mig.between(self.database, span)
 
-    def _spark_arrived(self, node: Node, span: Span, found: dict[int, pa.Table | DataFrame]) -> DataFrame:
+    def spark_arrived(self, node: Node, span: Span, found: Mapping[int, pa.Table | DataFrame]) -> DataFrame:
+        """An operator's rows of a span, over those of its inputs."""
         ids = operator_ids(self.plan.tree)
         shipped, frames = {}, {}
         for below in inputs(node) or (node,):
@@ -181,12 +204,26 @@ class Evaluator:
                 case Select() if store_name(below, ids).startswith("win_"):
                     # A selection right above a window fills the window's store: its result is a window again.
                     name = shipped[id(below)] = store_name(below, ids)
-                    frames[name] = self._tuples(_base(below))
+                    frames[name] = self._selected(below, found.get(id(below)))
                 case _:
                     name = shipped[id(below)] = store_name(below, ids)
                     result = found[id(below)]
                     frames[name] = frame_of(self.spark, result) if isinstance(result, pa.Table) else result
         return spark_fragment(self.spark, node, frames, shipped, span, self.catalog)
+
+    def _selected(self, node: Select, result: pa.Table | DataFrame | None) -> DataFrame:
+        """A selection of a window under the stream's own names: kept by Spark, or what the database made of it."""
+        if result is None:
+            return self._tuples(_base(node))
+        frame = frame_of(self.spark, result) if isinstance(result, pa.Table) else result
+        return frame.toDF(*(name for _, name in outputs(node)))
+
+
+def result_schema(tree: RelationToStream, catalog: Catalog) -> pa.Schema:
+    """Of a query's result: the tick, then the columns of the query."""
+    types = column_types(tree.input, catalog)
+    items = [pa.field(i.name, types[_column(i)]) for i in tree.items]
+    return pa.schema([pa.field("_tick" if "tick" in {f.name for f in items} else "tick", TICK.type), *items])
 
 
 def _column(item: Named) -> tuple[str, str]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -102,6 +104,7 @@ class Arrivals:
                 F.min(F.when(own & in_time, F.col("_ts"))).alias(f"oldest{number}"),
                 F.max(F.when(own & sound, F.col("_ts"))).alias(f"newest{number}"),
             ]
+        self._metrics = metrics
         self.all = whole.observe(self._observation, *metrics)
         self.usable = self.all.filter(in_time) if self.threshold is not None or self.feed.can_be_malformed else self.all
 
@@ -113,7 +116,7 @@ class Arrivals:
         self.all.unpersist()
 
     def seen(self) -> dict[str, Seen]:
-        found = self._observation.get
+        found = self._counted()
         result = {}
         for number, stream in enumerate(self.feed.streams):
             oldest, newest = found[f"oldest{number}"], found[f"newest{number}"]
@@ -121,6 +124,13 @@ class Arrivals:
             times = [microseconds(t) if t is not None else None for t in (oldest, newest)]
             result[stream] = Seen(counts[0], counts[1], counts[2], times[0], times[1])
         return result
+
+    def _counted(self) -> dict[str, Any]:
+        try:
+            return self._observation.get
+        except Py4JError:
+            # Where no store can want a tuple (WHERE FALSE), Spark reads none, and has nothing to tell.
+            return self.frame.agg(*self._metrics).collect()[0].asDict()
 
     def selected(self, kept: KeptTuples) -> DataFrame:
         """The tuples some windows keep, under the stream's own names."""

@@ -18,17 +18,21 @@ class Share(StrEnum):
 
 @dataclass
 class Clock:
-    """Seconds spent per share; `with clock(Share.SPARK): …`."""
+    """Seconds spent per share; `with clock(Share.SPARK): …`. A named part is also counted by its name, for good."""
 
     seconds: dict[Share, float] = field(default_factory=lambda: dict.fromkeys(Share, 0.0))
+    parts: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
-    def __call__(self, share: Share) -> Iterator[None]:
+    def __call__(self, share: Share, part: str | None = None) -> Iterator[None]:
         started = perf_counter()
         try:
             yield
         finally:
-            self.seconds[share] += perf_counter() - started
+            taken = perf_counter() - started
+            self.seconds[share] += taken
+            if part is not None:
+                self.parts[part] = self.parts.get(part, 0.0) + taken
 
     def taken(self) -> dict[Share, float]:
         """The seconds since the last call."""

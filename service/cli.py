@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -19,7 +20,7 @@ from optimizer.sql.ddl import parse_catalog
 from service import run_cli
 from service.bench.cli import bench
 from service.errors import errors_for_people, read_text
-from service.overrides import parse_force, parse_pairs, parse_rates, parse_sweep
+from service.overrides import parse_force, parse_pairs, parse_rates, parse_seconds, parse_sweep
 
 app = typer.Typer(
     help="Continuous SQL, placed operator by operator on Spark or a database.",
@@ -28,7 +29,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(bench, name="bench")
-for command in (run_cli.run, run_cli.emit, run_cli.delete):
+for command in (run_cli.run, run_cli.emit, run_cli.delete, run_cli.demo):
     app.command()(command)
 
 
@@ -75,8 +76,18 @@ def explain(
     profile: Annotated[
         Path | None, typer.Option(help="A calibration profile; the shipped one, where not given.")
     ] = None,
+    analyze: Annotated[
+        bool, typer.Option("--analyze", help="Run the plan for a while and show what became of the estimates.")
+    ] = False,
+    seconds: Annotated[str, typer.Option("--for", help="How long --analyze runs the plan: 15s, 2m.")] = "15s",
+    spe: Annotated[run_cli.Spe, typer.Option(help="How --analyze aggregates windows in Spark.")] = run_cli.Spe.PANE,
+    url: run_cli.Url = None,
+    master: Annotated[str, typer.Option(help="Spark's master for --analyze.")] = "local[*]",
+    observations: Annotated[
+        Path | None, typer.Option(help="A file to which --analyze appends what it saw, as a line of JSON.")
+    ] = None,
 ) -> None:
-    """Show the best plan of a continuous query, and why it is the best."""
+    """Show the best plan of a continuous query, and why it is the best; with --analyze, also how it runs."""
     with errors_for_people("catalog" if str(catalog) == "-" else str(catalog)):
         known = parse_catalog(read_text(catalog, "the catalog"))
     with errors_for_people(str(query)):
@@ -92,7 +103,14 @@ def explain(
         )
         optimized = optimize(read_text(query, "the query"), known, options)
         over = parse_sweep(sweep) if sweep else None
-        sys.stdout.write(render(explain_plan(optimized, why_not, trace, over), format, why_not))
+        explanation = explain_plan(optimized, why_not, trace, over)
+        if analyze:
+            from service.analyze import Request, run_and_render  # imported late: explain does without Spark
+
+            request = Request(spe.value, url, master, parse_seconds(seconds, "--for"), observations)
+            sys.stdout.write(run_and_render(explanation, request, format, why_not))
+        else:
+            sys.stdout.write(render(explanation, format, why_not))
 
 
 @app.command()
@@ -115,4 +133,15 @@ def serve(
 
 
 def main() -> None:
-    app()
+    try:
+        app()
+    finally:
+        _leave(sys.exc_info()[1])
+
+
+def _leave(reason: BaseException | None) -> None:
+    """After Spark ran here, ends at once: threads of its gateway live on, under which DuckDB reports leaks at exit."""
+    if "pyspark" in sys.modules and isinstance(reason, SystemExit):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(reason.code if isinstance(reason.code, int) else 0)

@@ -13,7 +13,9 @@ from pydantic import ValidationError
 
 from connectors.spark.session import spark_session
 from connectors.spark.sliding import Form
-from migration.deployment import Deployment, Settings, drop_state
+from migration.deployment import Deployment, drop_state
+from migration.native import NativeDeployment
+from migration.streaming import Settings
 from optimizer.catalog import Catalog
 from optimizer.errors import PenstockError
 from optimizer.explain.document import PlanDocument
@@ -21,6 +23,8 @@ from optimizer.optimize import Optimized, Options, optimize
 from optimizer.physical import PhysicalPlan, Where
 from optimizer.pinned import everywhere, pinned
 from service.panel import Panel
+
+NATIVE = "native"
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Request:
 
 def choose(request: Request) -> tuple[Optimized, PhysicalPlan]:
     optimized = optimize(request.sql, request.catalog, request.options)
+    if request.spe == NATIVE:
+        return optimized, everywhere(optimized, Where.SPE)
     match request.plan:
         case "optimal":
             return optimized, optimized.plan
@@ -80,7 +86,7 @@ def run(request: Request, panel: Panel) -> None:
         settings = Settings(
             request.state,
             request.sink,
-            Form(request.spe),
+            Form.PANE if request.spe == NATIVE else Form(request.spe),
             request.url,
             request.in_memory,
             request.trigger,
@@ -88,7 +94,8 @@ def run(request: Request, panel: Panel) -> None:
             panel.batch,
             panel.message,
         )
-        deployment = Deployment(spark, plan, request.sql, optimized.catalog, settings)
+        kind = NativeDeployment if request.spe == NATIVE else Deployment
+        deployment = kind(spark, plan, request.sql, optimized.catalog, settings)
         try:
             for warning in deployment.warnings:
                 panel.warn(warning)
@@ -99,7 +106,7 @@ def run(request: Request, panel: Panel) -> None:
         spark.stop()
 
 
-def _until_the_end(deployment: Deployment, seconds: float | None, panel: Panel) -> None:
+def _until_the_end(deployment: Deployment | NativeDeployment, seconds: float | None, panel: Panel) -> None:
     asked = threading.Event()
     before = signal.signal(signal.SIGINT, lambda *_: asked.set())
     also = signal.signal(signal.SIGTERM, lambda *_: asked.set())

@@ -106,3 +106,13 @@ def delete(
         from migration.deployment import drop_state
 
         drop_state(state, url)
+
+
+def demo(
+    seconds: Annotated[float, typer.Option("--for", help="Seconds of the live part.")] = 30.0,
+) -> None:
+    """CQ1 on the smart-plug stream: the plan, the running query, and a comparison with Spark alone."""
+    with errors_for_people("demo"):
+        from service.demo import demo
+
+        demo(seconds)

@@ -17,8 +17,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from connectors.spark.sliding import Form
-from migration.deployment import Deployment, Settings
+from migration.deployment import Deployment, drop_state
 from migration.metrics import BatchReport
+from migration.native import NativeDeployment
+from migration.streaming import Settings
 from optimizer.catalog import Catalog
 from optimizer.optimize import Optimized
 from optimizer.physical import PhysicalPlan
@@ -78,6 +80,18 @@ class Recording:
             )
         return Recording(directory, connection, parse_catalog(text))
 
+    def arrive(self, stream: str, ts: datetime, seen: bool = True) -> None:
+        """One more file with one tuple at the end of a stream; the oracle knows of it unless it is late."""
+        folder = self.directory / stream
+        paths = sorted(folder.glob("*.parquet"))
+        rows = pq.read_table(paths[0]).slice(0, 1)
+        row = rows.to_pylist()[0] | {TIMES[stream]: ts}
+        path = folder / f"{len(paths):03}.parquet"
+        pq.write_table(pa.Table.from_pylist([row], schema=rows.schema), path)
+        os.utime(path, (1_700_000_000 + len(paths),) * 2)
+        if seen:
+            self.connection.execute(f"INSERT INTO {stream} VALUES ({', '.join('?' * len(row))})", list(row.values()))
+
     def expected(self, sql: str, tick: datetime) -> list[oracle.Row]:
         return oracle.run(self.connection, sql, TIMES, tick)
 
@@ -122,19 +136,20 @@ def deploy(
     directory: Path,
     form: Form = Form.PANE,
     url: str | None = None,
+    native: bool = False,
 ) -> Outcome:
     reports: list[BatchReport] = []
     output = directory / "out"
     settings = Settings(directory / "state", f"parquet:{output}", form, url, trigger=None, on_batch=reports.append)
-    deployment = Deployment(spark, plan, optimized.sql, recording.catalog, settings)
+    kind = NativeDeployment if native else Deployment
+    deployment = kind(spark, plan, optimized.sql, recording.catalog, settings)
     try:
         deployment.start()
         deployment.wait()
     finally:
         deployment.close()
         if url:
-            deployment.database.reconnect()
-            deployment.database.drop()
+            drop_state(directory / "state", url)
     return Outcome(read_output(output), reports)
 
 

@@ -39,9 +39,7 @@ from connectors.postgres_session import quoted
 from optimizer.catalog import Table
 from optimizer.sql.ddl import parse_catalog
 from tests.postgres_server import postgres_url
-from tests.spark_fixture import spark
 
-__all__ = ["spark"]
 
 NOON = datetime(2024, 5, 1, 12)
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("k", pa.int32()), ("v", pa.float64()), ("name", pa.string())])

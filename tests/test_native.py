@@ -30,7 +30,6 @@ from tests.federation import same
 from tests.goldens import EXAMPLES
 from tests.oracle import Row
 from tests.recorded import CATALOG, START, TIMES, random_query, record
-from tests.spark_fixture import spark as spark
 from tests.test_equivalence import QUERIES, TUPLE_DRIVEN, arrivals
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)

@@ -26,7 +26,6 @@ from connectors.sinks.console import ConsoleSink
 from connectors.sinks.kafka import as_json
 from optimizer.errors import PenstockError
 from tests.postgres_server import postgres_url
-from tests.spark_fixture import spark as spark
 
 SCHEMA = pa.schema([("tick", pa.timestamp("us")), ("plug", pa.int32()), ("load", pa.float64())])
 NOON = datetime(2024, 1, 1, 12)

@@ -42,7 +42,6 @@ from optimizer.sql.render import flat_names
 from tests import oracle
 from tests.federation import Prepared, Site, boundary, same
 from tests.recorded import CATALOG, START, TABLES, TIMES, random_query, record
-from tests.spark_fixture import spark as spark
 from tests.test_equivalence import EXAMPLES, QUERIES, TICKS, TUPLE_DRIVEN, arrivals
 
 

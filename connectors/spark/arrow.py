@@ -10,8 +10,11 @@ from connectors.types import spark_type
 
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Spark by itself would take a timestamp without a zone for one of the session's zone."""
-    return spark.createDataFrame(rows, ddl(rows.schema))
+    """Spark by itself would take a timestamp without a zone for one of the session's zone.
+
+    In one chunk, because pyspark 4.3 loses all rows that come after an empty one.
+    """
+    return spark.createDataFrame(rows.combine_chunks(), ddl(rows.schema))
 
 
 def ddl(schema: pa.Schema, prefix: str = "") -> str:

@@ -35,7 +35,7 @@ class _Entry:
 
     @staticmethod
     def of(name: str) -> _Entry | None:
-        found = re.fullmatch(r"(\d+)-(\d+)-(-?\d+)", name)
+        found = re.fullmatch(r"(-?\d+)-(-?\d+)-(-?\d+)", name)
         return _Entry(int(found[1]), int(found[2]), int(found[3])) if found else None
 
     @property

@@ -64,3 +64,17 @@ def fuzz(
     _finish(experiment.render(report), experiment.to_json(report), output)
     if report.crashes or report.hangs:
         raise typer.Exit(1)
+
+
+@bench.command()
+def mig(
+    query: Annotated[list[str] | None, typer.Option(help="cq1, cq3, cq4, cq5, cq6; all where not given.")] = None,
+    seconds: Annotated[float, typer.Option(help="Measured per run, after its warm-up.")] = 15.0,
+    native: Annotated[bool, typer.Option(help="Also run CQ1 as one plain Spark query.")] = True,
+    output: Output = None,
+) -> None:
+    """How much of the smart-plug stream MIGs in DuckDB keep up with, against Spark's own query."""
+    from service.bench import mig as experiment
+
+    report = experiment.run(tuple(query or experiment.QUERIES), seconds, native, typer.echo)
+    _finish(experiment.render(report), experiment.to_json(report), output)
