@@ -53,13 +53,14 @@ class Recording:
             order = sorted(range(len(stamps)), key=lambda i: (stamps[i] + timedelta(seconds=jitter[i]), i))
             rows = rows.take(order)
             connection.execute(f"DELETE FROM {stream}")
-            connection.register("arrived", rows)
+            last = _last(rows, time)
+            connection.register("arrived", pa.concat_tables([rows, last]))
             connection.execute(f"INSERT INTO {stream} SELECT * FROM arrived")
             connection.unregister("arrived")
             folder = directory / stream
             folder.mkdir(parents=True)
             cut = [len(order) * i // files for i in range(files + 1)]
-            parts = [rows.slice(a, b - a) for a, b in itertools.pairwise(cut)] + [_last(rows, time)]
+            parts = [rows.slice(a, b - a) for a, b in itertools.pairwise(cut)] + [last]
             for number, part in enumerate(parts):
                 path = folder / f"{number:03}.parquet"
                 pq.write_table(part, path)
