@@ -10,7 +10,6 @@ state/dead-letter/      records that could not be read, with the reason
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -30,12 +29,14 @@ from migration.failpoints import failpoint
 from migration.feed import Feed
 from migration.layout import layout
 from migration.metrics import BatchReport, Clock
-from migration.mig import window_view
+from migration.mig import migs
 from migration.progress import Progress
 from migration.streaming import Settings, StreamingRun
+from migration.views import window_view
 from migration.watermark import Watermarks
 from optimizer.algebra import Emission
 from optimizer.catalog import Catalog
+from optimizer.engines import database
 from optimizer.errors import PenstockError
 from optimizer.physical import PhysicalPlan
 
@@ -61,7 +62,8 @@ class Deployment(StreamingRun):
         self.spark, self.plan, self.catalog = spark, plan, catalog
         self._check_runnable()
         self._record = self._claim(sql)
-        self.kept = layout(plan, catalog, settings.form)
+        fragments = migs(plan, catalog, database(plan.database).dialect)
+        self.kept = layout(plan, settings.form, frozenset().union(*(mig.reads for mig in fragments)))
         self.database: Database = self._open_database()
         try:
             self._prepare()
@@ -79,25 +81,12 @@ class Deployment(StreamingRun):
     # -- the state directory -----------------------------------------------------------------------------------------
 
     def _claim(self, sql: str) -> Record:
-        state = self.settings.state
-        kind = "memory" if self.settings.in_memory else self.plan.database
-        # Never the id of one that was deleted: its sink would take the first batches for those it has.
-        name = f"penstock_{uuid4().hex[:12]}"
-        form = self.settings.form.value
-        wanted = Record(id=name, plan=self.plan.id, database=kind, form=form, sql=sql)
+        state, wanted = self.settings.state, _wanted(self.plan, sql, self.settings)
         path = state / "deployment.json"
         try:
-            if kind == "memory" and path.exists():
+            if self.settings.in_memory and path.exists():
                 _remove(state)  # nothing of an in-memory window is left: the query begins anew
-            if path.exists():
-                found = _read(path)
-                for what in ("plan", "database", "form"):
-                    if getattr(found, what) != getattr(wanted, what):
-                        raise PenstockError(
-                            f"{state} holds the state of another deployment ({what} {getattr(found, what)}, now "
-                            f"{getattr(wanted, what)}); pin its plan with --plan, choose another --state, or start "
-                            "over with --fresh"
-                        )
+            if found := _known(state, wanted):
                 return found
             state.mkdir(parents=True, exist_ok=True)
             whole = state / "deployment.json.new"
@@ -111,9 +100,7 @@ class Deployment(StreamingRun):
     def _open_database(self) -> Database:
         if self.plan.database == "duckdb":
             return DuckDb(None if self.settings.in_memory else self.settings.state / "store.duckdb")
-        if not self.settings.url:
-            raise PenstockError("PostgreSQL needs an address: --url postgresql://user@host:5432/database")
-        return Postgres(self.settings.url, self._record.id)
+        return _postgres(self.settings, self._record.id)
 
     def _prepare(self) -> None:
         settings, state = self.settings, self.settings.state
@@ -131,7 +118,7 @@ class Deployment(StreamingRun):
         for k in self.kept.in_database:
             for window in k.windows:
                 filters = self.kept.filters.get(window.alias, ())
-                self.database.view(*window_view(window, k, filters, self.database.dialect))
+                self.database.view(*window_view(window, k, filters, self.catalog, self.database.dialect))
         self.evaluator.attach_tables()
         failpoint("starting")
         self.sink: Sink = open_sink(settings.sink, self._record.id, self.spark)
@@ -184,7 +171,8 @@ class Deployment(StreamingRun):
                 return self.batches.run(frame, batch)
             except DatabaseUnavailable as error:
                 self.settings.on_wait(f"{error}; trying again in {wait:.1f} s")
-                time.sleep(wait)
+                if self.stop_asked.wait(wait):
+                    raise  # the batch is run when the deployment starts again
                 wait = min(2 * wait, LONGEST_WAIT)
                 self._reopen()
 
@@ -203,6 +191,43 @@ class Deployment(StreamingRun):
     def drop(self) -> None:
         """After `close`: nothing of the deployment is left."""
         drop_state(self.settings.state, self.settings.url)
+
+
+def look_ahead(plan: PhysicalPlan, sql: str, settings: Settings) -> None:
+    """Raises what would keep the plan from being deployed, as far as it shows before Spark has taken its time to start:
+    the state of another plan, a database that is not there or does not let us in."""
+    if not settings.in_memory:
+        _known(settings.state, _wanted(plan, sql, settings))
+    if plan.database == "postgres":
+        _postgres(settings, "public").close()
+
+
+def _wanted(plan: PhysicalPlan, sql: str, settings: Settings) -> Record:
+    # Never the id of one that was deleted: its sink would take the first batches for those it has.
+    name = f"penstock_{uuid4().hex[:12]}"
+    kind = "memory" if settings.in_memory else plan.database
+    return Record(id=name, plan=plan.id, database=kind, form=settings.form.value, sql=sql)
+
+
+def _known(state: Path, wanted: Record) -> Record | None:
+    """The record in a state directory, which is one of the same plan; None where there is none."""
+    path = state / "deployment.json"
+    if not path.exists():
+        return None
+    found = _read(path)
+    for what in ("plan", "database", "form"):
+        if getattr(found, what) != getattr(wanted, what):
+            raise PenstockError(
+                f"{state} holds the state of another deployment ({what} {getattr(found, what)}, now "
+                f"{getattr(wanted, what)}); pin its plan with --plan, choose another --state, or start over with --fresh"
+            )
+    return found
+
+
+def _postgres(settings: Settings, schema: str) -> Postgres:
+    if not settings.url:
+        raise PenstockError("PostgreSQL needs an address: --url postgresql://user@host:5432/database")
+    return Postgres(settings.url, schema)
 
 
 def drop_state(state: Path, url: str | None) -> None:

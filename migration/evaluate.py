@@ -26,7 +26,8 @@ from connectors.tick import EPOCH, Span, Tick
 from connectors.types import column_types
 from migration.layout import KeptTuples, Layout, stored_tables
 from migration.metrics import Clock, Share
-from migration.mig import TICK, Mig, by_tick, migs, numbering, stacked
+from migration.mig import TICK, Mig, by_tick, migs, stacked
+from migration.views import numbering
 from optimizer.algebra import Named, Node, RelationToStream, Select, StoredTable, Window, inputs, operators, outputs
 from optimizer.catalog import Catalog, Table
 from optimizer.physical import PhysicalPlan, Where, operator_ids, store_name

@@ -96,13 +96,15 @@ class Arrivals:
             in_time = sound & (F.col("_ts") >= F.expr(f"TIMESTAMP_NTZ '{instant(self.threshold)}'"))
         metrics: list[Column] = []
         for number in range(len(self.feed.streams)):
-            own = F.col("_stream") == number if len(self.feed.streams) > 1 else F.lit(True)
+            # Only what can differ is counted: every one of these is work per tuple.
+            own = [F.col("_stream") == number] if len(self.feed.streams) > 1 else []
+            late = [*own, sound, ~in_time] if self.threshold is not None else []
             metrics += [
-                F.count_if(own).alias(f"tuples{number}"),
-                F.count_if(own & sound & ~in_time).alias(f"late{number}"),
-                F.count_if(own & ~sound).alias(f"malformed{number}"),
-                F.min(F.when(own & in_time, F.col("_ts"))).alias(f"oldest{number}"),
-                F.max(F.when(own & sound, F.col("_ts"))).alias(f"newest{number}"),
+                _count(own).alias(f"tuples{number}"),
+                (_count(late) if late else F.lit(0)).alias(f"late{number}"),
+                (_count([*own, ~sound]) if self.feed.can_be_malformed else F.lit(0)).alias(f"malformed{number}"),
+                F.min(_only([*own, in_time] if late or self.feed.can_be_malformed else own)).alias(f"oldest{number}"),
+                F.max(_only([*own, sound] if self.feed.can_be_malformed else own)).alias(f"newest{number}"),
             ]
         self._metrics = metrics
         self.all = whole.observe(self._observation, *metrics)
@@ -182,3 +184,13 @@ class Arrivals:
 
 def wide(stream: str, name: str) -> str:
     return f"{stream}__{name}"
+
+
+def _count(conditions: Sequence[Column]) -> Column:
+    return F.count_if(reduce(lambda a, b: a & b, conditions)) if conditions else F.count(F.lit(1))
+
+
+def _only(conditions: Sequence[Column]) -> Column:
+    """The event time of the tuples that meet the conditions."""
+    time = F.col("_ts")
+    return F.when(reduce(lambda a, b: a & b, conditions), time) if conditions else time

@@ -91,7 +91,8 @@ class Layout:
         return tuple(dict.fromkeys(read))
 
 
-def layout(plan: PhysicalPlan, catalog: Catalog, form: Form) -> Layout:
+def layout(plan: PhysicalPlan, form: Form, reads: frozenset[tuple[str, str]]) -> Layout:
+    """`reads` has the columns, as (alias, name), that the SQL of MIGs reads: nothing else goes into their stores."""
     where = {id(o.node): o.where for o in plan.operators}
     ids = operator_ids(plan.tree)
     in_database: list[tuple[Window, tuple[Scalar, ...]]] = []
@@ -114,7 +115,7 @@ def layout(plan: PhysicalPlan, catalog: Catalog, form: Form) -> Layout:
                 partials.append(KeptPartials(f"{ids[id(node)]}_{form.value}", node, base, form, source))
             else:
                 in_spark.append((base, predicates))
-    return Layout(_shared("store", in_database), _shared("buffer", in_spark), tuple(partials), filters)
+    return Layout(_shared("store", in_database, reads), _shared("buffer", in_spark, None), tuple(partials), filters)
 
 
 def stored_tables(nodes: Iterable[Node]) -> list[StoredTable]:
@@ -142,7 +143,9 @@ def _on_stream(predicates: tuple[Scalar, ...], window: Window) -> tuple[Scalar, 
     return tuple(p.transform(one) for p in predicates)
 
 
-def _shared(kind: str, wanted: list[tuple[Window, tuple[Scalar, ...]]]) -> tuple[KeptTuples, ...]:
+def _shared(
+    kind: str, wanted: list[tuple[Window, tuple[Scalar, ...]]], reads: frozenset[tuple[str, str]] | None
+) -> tuple[KeptTuples, ...]:
     groups: dict[tuple[str, WindowUnit, tuple[str, ...]], list[Window]] = {}
     known: dict[tuple[str, WindowUnit, tuple[str, ...]], tuple[Scalar, ...]] = {}
     for window, predicates in wanted:
@@ -150,12 +153,19 @@ def _shared(kind: str, wanted: list[tuple[Window, tuple[Scalar, ...]]]) -> tuple
         key = (window.stream, window.spec.unit, tuple(sorted(text(p) for p in on_stream)))
         groups.setdefault(key, []).append(window)
         known[key] = on_stream
-    return tuple(_kept(f"{kind}{i}", windows, known[key]) for i, (key, windows) in enumerate(groups.items(), 1))
+    return tuple(_kept(f"{kind}{i}", windows, known[key], reads) for i, (key, windows) in enumerate(groups.items(), 1))
 
 
-def _kept(name: str, windows: list[Window], predicates: tuple[Scalar, ...]) -> KeptTuples:
+def _kept(
+    name: str,
+    windows: list[Window],
+    predicates: tuple[Scalar, ...],
+    reads: frozenset[tuple[str, str]] | None = None,
+) -> KeptTuples:
     first = windows[0]
-    read = [first.time_column, *(c for w in windows for c in w.columns)]
+    pruned = reads is not None and first.spec.unit is WindowUnit.TIME  # Spark may read a row window, too
+    columns = [c for w in windows for c in w.columns if not pruned or (reads is not None and (w.alias, c) in reads)]
+    read = [first.time_column, *columns]
     return KeptTuples(name, first.stream, first.time_column, predicates, tuple(dict.fromkeys(read)), tuple(windows))
 
 

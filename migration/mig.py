@@ -16,11 +16,9 @@ from sqlglot import exp
 from connectors.database import Database, Value
 from connectors.tick import EPOCH, Span, Tick
 from connectors.types import column_types
-from migration.layout import KeptTuples
-from optimizer.algebra import Node, Scalar, StoredTable, Window, column, inputs
+from optimizer.algebra import Node, StoredTable, Window, inputs
 from optimizer.catalog import Catalog
 from optimizer.physical import PhysicalPlan, one_tick, operator_ids, store_name
-from optimizer.sql.postgres import for_postgres
 from optimizer.sql.render import flat_names, fragment_query, fragment_sql
 
 TICK = pa.field("_tick", pa.timestamp("us"))
@@ -34,7 +32,7 @@ class Mig:
     parameters: tuple[str, ...]
     schema: pa.Schema  # of the result, columns named as `flat_names` does
     ships: tuple[tuple[Node, str], ...]  # SPE results that go in at each tick, with the names of their tables
-    tables: tuple[StoredTable, ...]
+    reads: frozenset[tuple[str, str]]  # (alias, column) of the windows whose stores its SQL reads
     is_whole: bool  # nothing of the query is left to do above it
 
     def at(self, database: Database, tick: Tick) -> pa.Table:
@@ -70,7 +68,8 @@ def migs(plan: PhysicalPlan, catalog: Catalog, dialect: str) -> tuple[Mig, ...]:
         shipped = {id(b): store_name(b, ids) for b in below if not isinstance(b, Window | StoredTable)}
         root = members[-1]
         arguments = (root, shipped, plan.drive, one_tick(plan.tree))
-        names = {p.name for p in fragment_query(*arguments).find_all(exp.Parameter)}
+        query = fragment_query(*arguments)
+        names = {p.name for p in query.find_all(exp.Parameter)}
         types = column_types(root, catalog)
         result.append(
             Mig(
@@ -80,32 +79,11 @@ def migs(plan: PhysicalPlan, catalog: Catalog, dialect: str) -> tuple[Mig, ...]:
                 tuple(sorted(names)),
                 pa.schema([pa.field(flat, types[own]) for own, flat in flat_names(root).items()]),
                 tuple((b, shipped[id(b)]) for b in below if shipped.get(id(b), "").startswith("in_")),
-                tuple(b for b in below if isinstance(b, StoredTable)),
+                frozenset((c.table, c.name) for c in query.find_all(exp.Column)),
                 root is plan.tree.input,
             )
         )
     return tuple(result)
-
-
-def window_view(window: Window, kept: KeptTuples, filters: tuple[Scalar, ...], dialect: str) -> tuple[str, str]:
-    """The view `win_<alias>` under which a fragment finds a window's tuples: its name and its SQL."""
-    alias = exp.to_identifier(window.alias, quoted=True)
-    table = exp.Table(this=exp.to_identifier(kept.name, quoted=True))
-    columns = list(dict.fromkeys((window.time_column, *window.columns)))
-    query = exp.Select().select(*(exp.column(name, quoted=True) for name in columns)).from_(table)
-    if kept.counted:
-        query = query.select(exp.alias_(numbering(window), "_seq", quoted=True))
-        wanted = [column(window.alias, name) for name in (*columns, "_seq")]
-        query = exp.Select().select(*wanted).from_(query.subquery(alias)).where(*filters)
-    return f"win_{window.alias}", (for_postgres(query) if dialect == "postgres" else query).sql(dialect=dialect)
-
-
-def numbering(window: Window) -> exp.Window:
-    """The number of each tuple in order of (event time, arrival)."""
-    order = [exp.column(name, quoted=True) for name in (window.time_column, "_batch", "_arrival")]
-    return exp.Window(
-        this=exp.RowNumber(), order=exp.Order(expressions=[exp.Ordered(this=o, nulls_first=False) for o in order])
-    )
 
 
 def by_tick(rows: pa.Table, ticks: Sequence[Tick]) -> Iterator[tuple[Tick, pa.Table]]:

@@ -307,7 +307,7 @@ class OperatorProbe:
         query = fragment_query(node, shipped, self.plan.drive, one_tick(self.plan.tree))
         sql, schema = counted(query, _types(node, column_types(node, self.deployment.catalog)), self.database.dialect)
         names = tuple(sorted({p.name for p in query.find_all(exp.Parameter)}))
-        return Mig("", node, sql, names, schema, (), (), is_whole)
+        return Mig("", node, sql, names, schema, (), frozenset(), is_whole)
 
 
 def counted(query: exp.Select, types: list[pa.DataType], dialect: str) -> tuple[str, pa.Schema]:

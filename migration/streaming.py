@@ -40,6 +40,7 @@ class StreamingRun(ABC):
         self.settings = settings
         self.query: StreamingQuery | None = None
         self._busy = threading.Lock()
+        self.stop_asked = threading.Event()  # whoever waits in a batch for something to come back, waits no longer
         self._stopping = False
         self._failure: Exception | None = None
 
@@ -80,6 +81,7 @@ class StreamingRun(ABC):
 
     def stop(self) -> None:
         """Ends between two batches: one in flight is finished first, the next one is left to the next start."""
+        self.stop_asked.set()
         if self.query is not None and self.query.isActive:
             with self._busy:
                 self._stopping = True

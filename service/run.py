@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from connectors.spark.session import spark_session
 from connectors.spark.sliding import Form
-from migration.deployment import Deployment, drop_state
+from migration.deployment import Deployment, drop_state, look_ahead
 from migration.native import NativeDeployment
 from migration.streaming import Settings
 from optimizer.catalog import Catalog
@@ -80,20 +80,22 @@ def run(request: Request, panel: Panel) -> None:
     if request.fresh:
         drop_state(request.state, request.url)
     panel.plan(optimized, plan, request.plan)
+    settings = Settings(
+        request.state,
+        request.sink,
+        Form.PANE if request.spe == NATIVE else Form(request.spe),
+        request.url,
+        request.in_memory,
+        request.trigger,
+        {name: figure.rate.value for name, figure in optimized.catalog.streams.items() if figure.rate},
+        panel.batch,
+        panel.message,
+    )
+    if request.spe != NATIVE:
+        look_ahead(plan, request.sql, settings)
     panel.message("starting Spark")
     spark = spark_session(request.master, request.spark_options)
     try:
-        settings = Settings(
-            request.state,
-            request.sink,
-            Form.PANE if request.spe == NATIVE else Form(request.spe),
-            request.url,
-            request.in_memory,
-            request.trigger,
-            {name: figure.rate.value for name, figure in optimized.catalog.streams.items() if figure.rate},
-            panel.batch,
-            panel.message,
-        )
         kind = NativeDeployment if request.spe == NATIVE else Deployment
         deployment = kind(spark, plan, request.sql, optimized.catalog, settings)
         try:

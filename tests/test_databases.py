@@ -40,7 +40,6 @@ from optimizer.catalog import Table
 from optimizer.sql.ddl import parse_catalog
 from tests.postgres_server import postgres_url
 
-
 NOON = datetime(2024, 5, 1, 12)
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("k", pa.int32()), ("v", pa.float64()), ("name", pa.string())])
 STORE = Store("win_p", SCHEMA, "ts")
