@@ -36,6 +36,10 @@ bench: install
 	$(BIN)/penstock bench rest --output benchmarks/results/rest.json
 	$(BIN)/penstock bench fuzz --output benchmarks/results/fuzz.json
 	$(BIN)/penstock bench qaware --output benchmarks/results/qaware.json
+	$(BIN)/penstock bench mig --output benchmarks/results/mig.json
+	$(BIN)/penstock bench fresh --output benchmarks/results/fresh.json
+	$(BIN)/penstock bench overload --output benchmarks/results/overload.json
+	$(BIN)/penstock bench flat --output benchmarks/results/flat.json
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -40,6 +40,7 @@ from optimizer.catalog import Catalog
 from optimizer.errors import PenstockError
 from optimizer.physical import PhysicalPlan
 
+MANY_TICKS = 1000  # of one batch, from which on it pays to ask in which of them there are tuples
 TICKS_AT_ONCE = 32  # of one evaluation, so that a result fits in memory when a batch closes thousands
 _WRITES = 1 << 20  # of one batch at most: a batch's writes are numbered one by one for the sink
 
@@ -71,6 +72,8 @@ class Batches:
     progress: Progress = field(default_factory=Progress)
     staging: Staging | None = None  # where the executors write into the database themselves
     observer: Callable[[Arrivals, dict[str, Seen]], None] = lambda arrivals, seen: None
+    _late_seen: bool = False
+    _began: tuple[float, int] | None = None  # wall clock and instant of the first report
 
     @cached_property
     def windows(self) -> Windows:
@@ -102,26 +105,16 @@ class Batches:
 
     def _ingest(self, frame: DataFrame, batch: int) -> Progress:
         before = self.progress
-        arrivals = Arrivals(self.feed, frame, batch, self._late_before(before), bool(self.windows.counted))
-        in_database = len(self.kept.in_database) if self.staging else bool(self.kept.in_database)
-        jobs = len(self.kept.in_spark) + len(self.kept.partials) + in_database
-        if jobs > 1:
-            arrivals.keep()
-        try:
-            with self.clock(Share.SPARK):
-                failpoint("during spark job", batch)
-                tables = self.take(arrivals, batch)
-            seen = arrivals.seen()
-            self.observer(arrivals, seen)
-            malformed = sum(s.malformed for s in seen.values())
-            if malformed:
-                for stream, rows in arrivals.malformed().items():
-                    self.dead_letters.write(stream, batch, rows)
-        finally:
-            if jobs > 1:
-                arrivals.release()
+        threshold = self._late_before(before)
+        # A time in Spark's plan that differs from batch to batch makes Spark compile the plan anew in each. As long as
+        # no tuple was late, and the driver has all that is kept, a batch is read without looking for late ones first.
+        trusting = not (self._late_seen or self.kept.in_spark or self.kept.partials or self.staging)
+        arrivals, tables, seen = self._read(frame, batch, None if trusting else threshold)
+        if trusting and threshold is not None and _any_before(threshold, seen):
+            arrivals, tables, seen = self._read(frame, batch, threshold)
+        self._late_seen |= any(part.late for part in seen.values())
         failpoint("after spark state", batch)
-        progress = self._advanced(before, seen, batch)
+        progress = self._advanced(before, seen, arrivals)
         with self.clock(Share.TRANSFER, "store"), self.database.transaction():
             for name, table in tables.items():
                 if isinstance(table, int):
@@ -137,6 +130,28 @@ class Batches:
         failpoint("after commit", batch)
         self._evict_in_spark(progress)
         return progress
+
+    def _read(
+        self, frame: DataFrame, batch: int, threshold: int | None
+    ) -> tuple[Arrivals, dict[str, pa.Table | int], dict[str, Seen]]:
+        arrivals = Arrivals(self.feed, frame, batch, threshold, bool(self.windows.counted))
+        in_database = len(self.kept.in_database) if self.staging else bool(self.kept.in_database)
+        jobs = len(self.kept.in_spark) + len(self.kept.partials) + in_database
+        if jobs > 1:
+            arrivals.keep()
+        try:
+            with self.clock(Share.SPARK):
+                failpoint("during spark job", batch)
+                tables = self.take(arrivals, batch)
+            seen = arrivals.seen()
+            self.observer(arrivals, seen)
+            if any(part.malformed for part in seen.values()):
+                for stream, rows in arrivals.malformed().items():
+                    self.dead_letters.write(stream, batch, rows)
+        finally:
+            if jobs > 1:
+                arrivals.release()
+        return arrivals, tables, seen
 
     def take(self, arrivals: Arrivals, batch: int) -> dict[str, pa.Table | int]:
         """Everything the stores want of a batch, as Arrow; of what the executors have written themselves, how much."""
@@ -165,7 +180,7 @@ class Batches:
             return done + 1
         return done if self.windows.counted else self.windows.previous(done)
 
-    def _advanced(self, before: Progress, seen: dict[str, Seen], batch: int) -> Progress:
+    def _advanced(self, before: Progress, seen: dict[str, Seen], arrivals: Arrivals) -> Progress:
         newest = dict(before.newest)
         for stream, part in seen.items():
             if part.newest is not None:
@@ -181,12 +196,12 @@ class Batches:
             until = max(fired, watermark - tuple_driven)
         return before.model_copy(
             update={
-                "batch": batch,
+                "batch": arrivals.batch,
                 "newest": newest,
                 "oldest": oldest,
                 "fired": fired,
                 "until": until,
-                "spans": self._spans(fired, until, before, seen),
+                "spans": self._spans(fired, until, before, arrivals),
                 "tuples": before.tuples + sum(s.tuples for s in seen.values()),
                 "late": before.late + sum(s.late for s in seen.values()),
                 "malformed": before.malformed + sum(s.malformed for s in seen.values()),
@@ -194,18 +209,25 @@ class Batches:
         )
 
     def _spans(
-        self, fired: int | None, until: int | None, before: Progress, seen: dict[str, Seen]
+        self, fired: int | None, until: int | None, before: Progress, arrivals: Arrivals
     ) -> tuple[tuple[int, int], ...]:
-        """The instants to evaluate. In a gap longer than every window nothing can come out of a silent query."""
+        """The instants to evaluate; of very many only those that can have tuples in a window of a silent query."""
         if fired is None or until is None or until <= fired:
             return ()
-        low = min((s.oldest for s in seen.values() if s.oldest is not None), default=None)
-        high = max(before.newest.values(), default=None)
-        if self.plan.drive is Drive.SLIDE and self.windows.silent and low is not None and high is not None:
-            emptied = high + self.windows.longest
-            if not self.windows.counted and fired < emptied < low < until:
-                return ((fired, emptied), (low, until))
-        return ((fired, until),)
+        sparse = self.plan.drive is Drive.SLIDE and self.windows.silent and not self.windows.counted
+        shortest = min((w.spec.slide or 1 for w in self.windows.timed), default=1)
+        if not sparse or (until - fired) // shortest <= MANY_TICKS:
+            return ((fired, until),)
+        reached = max(before.newest.values(), default=fired)
+        occupied = [(fired, reached), *((at - 1, at + shortest) for at in arrivals.occupied(shortest))]
+        found: list[tuple[int, int]] = []
+        for start, end in ((a, b + self.windows.longest) for a, b in occupied):
+            low, high = max(start, fired), min(end, until)
+            if found and low <= found[-1][1]:
+                found[-1] = (found[-1][0], max(high, found[-1][1]))
+            elif low < high:
+                found.append((low, high))
+        return tuple(found)
 
     # -- tuples out --------------------------------------------------------------------------------------------------
 
@@ -310,11 +332,17 @@ class Batches:
         times = np.asarray(found.column(0).cast(pa.int64()).to_numpy(), dtype=np.int64)
         return Numbered(times, progress.dropped.get(kept.name, 0))
 
+    def _behind(self, newest: int, evaluated: int) -> float:
+        """Seconds of event time not evaluated yet, and how much the evaluation has lost on the wall clock since."""
+        now = time.time()
+        since, begun = self._began = self._began or (now, evaluated)
+        return (newest - evaluated) / 1e6 + max(0.0, (now - since) - (evaluated - begun) / 1e6)
+
     def _report(self, ticks: Sequence[Tick], rows: int, seconds: float, replayed: bool) -> BatchReport:
         progress = self.progress
         newest = max(progress.newest.values(), default=None)
         evaluated = progress.evaluated
-        behind = (newest - evaluated) / 1e6 if newest is not None and evaluated is not None else None
+        behind = self._behind(newest, evaluated) if newest is not None and evaluated is not None else None
         return BatchReport(
             progress.batch,
             progress.tuples,
@@ -330,3 +358,7 @@ class Batches:
             tuple(self.watermarks.silent()),
             replayed,
         )
+
+
+def _any_before(threshold: int, seen: dict[str, Seen]) -> bool:
+    return any(part.oldest is not None and part.oldest < threshold for part in seen.values())

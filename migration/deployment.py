@@ -195,11 +195,13 @@ class Deployment(StreamingRun):
 
 def look_ahead(plan: PhysicalPlan, sql: str, settings: Settings) -> None:
     """Raises what would keep the plan from being deployed, as far as it shows before Spark has taken its time to start:
-    the state of another plan, a database that is not there or does not let us in."""
+    the state of another plan, a database or a sink that is not there or does not let us in."""
     if not settings.in_memory:
         _known(settings.state, _wanted(plan, sql, settings))
     if plan.database == "postgres":
         _postgres(settings, "public").close()
+    if not settings.sink.startswith("kafka:"):  # that one is opened by Spark
+        open_sink(settings.sink, "", None).close()
 
 
 def _wanted(plan: PhysicalPlan, sql: str, settings: Settings) -> Record:
@@ -219,7 +221,8 @@ def _known(state: Path, wanted: Record) -> Record | None:
         if getattr(found, what) != getattr(wanted, what):
             raise PenstockError(
                 f"{state} holds the state of another deployment ({what} {getattr(found, what)}, now "
-                f"{getattr(wanted, what)}); pin its plan with --plan, choose another --state, or start over with --fresh"
+                f"{getattr(wanted, what)}); pin its plan with --plan, choose another --state, or start over with "
+                "--fresh"
             )
     return found
 

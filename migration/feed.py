@@ -134,6 +134,11 @@ class Arrivals:
             # Where no store can want a tuple (WHERE FALSE), Spark reads none, and has nothing to tell.
             return self.frame.agg(*self._metrics).collect()[0].asDict()
 
+    def occupied(self, step: int) -> list[int]:
+        """The stretches of event time, `step` microseconds each, that have tuples: where they begin, in order."""
+        stretch = F.expr(f"unix_micros(CAST(_ts AS TIMESTAMP)) DIV {step:d} * {step:d}")
+        return sorted(int(row[0]) for row in self.usable.select(stretch.alias("at")).distinct().collect())
+
     def selected(self, kept: KeptTuples) -> DataFrame:
         """The tuples some windows keep, under the stream's own names."""
         columns = [F.col(wide(kept.stream, name)).alias(name) for name in kept.columns]

@@ -52,7 +52,7 @@ class BatchReport:
     rows: int
     seconds: float
     shares: dict[Share, float]
-    behind: float | None  # seconds of event time between the newest tuple and the last tick evaluated
+    behind: float | None  # seconds that the evaluation is behind the stream; none before the first tick
     finished: float  # wall clock
     last_tick: int | None  # microseconds
     silent: tuple[str, ...]  # streams without a tuple in this batch

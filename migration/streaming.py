@@ -79,6 +79,10 @@ class StreamingRun(ABC):
             raise self._failure or RunFailed(cause_of(error)) from None
         return ended is not False
 
+    def between_batches(self) -> threading.Lock:
+        """For a look at the state: no batch runs while it is held."""
+        return self._busy
+
     def stop(self) -> None:
         """Ends between two batches: one in flight is finished first, the next one is left to the next start."""
         self.stop_asked.set()

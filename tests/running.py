@@ -81,16 +81,16 @@ class Recording:
             )
         return Recording(directory, connection, parse_catalog(text))
 
-    def arrive(self, stream: str, ts: datetime, seen: bool = True) -> None:
-        """One more file with one tuple at the end of a stream; the oracle knows of it unless it is late."""
+    def arrive(self, stream: str, *times: datetime, seen: bool = True) -> None:
+        """One more file of a stream, a tuple for each time; the oracle knows of them unless they are late."""
         folder = self.directory / stream
         paths = sorted(folder.glob("*.parquet"))
-        rows = pq.read_table(paths[0]).slice(0, 1)
-        row = rows.to_pylist()[0] | {TIMES[stream]: ts}
+        first = pq.read_table(paths[0]).slice(0, 1)
+        rows = [first.to_pylist()[0] | {TIMES[stream]: ts} for ts in times]
         path = folder / f"{len(paths):03}.parquet"
-        pq.write_table(pa.Table.from_pylist([row], schema=rows.schema), path)
+        pq.write_table(pa.Table.from_pylist(rows, schema=first.schema), path)
         os.utime(path, (1_700_000_000 + len(paths),) * 2)
-        if seen:
+        for row in rows if seen else ():
             self.connection.execute(f"INSERT INTO {stream} VALUES ({', '.join('?' * len(row))})", list(row.values()))
 
     def expected(self, sql: str, tick: datetime) -> list[oracle.Row]:

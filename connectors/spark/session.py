@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from optimizer.errors import PenstockError
@@ -86,6 +87,8 @@ def _start(settings: Mapping[str, str]) -> None:
             why = _tail(chatter) or _first_line(error)
             raise PenstockError(f"Spark did not start with master {master}: {why}") from error
     context.setLogLevel("ERROR")
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True  # they print the stack of what comes as an exception anyway
 
 
 def _check_java() -> None:

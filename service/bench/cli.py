@@ -70,11 +70,52 @@ def fuzz(
 def mig(
     query: Annotated[list[str] | None, typer.Option(help="cq1, cq3, cq4, cq5, cq6; all where not given.")] = None,
     seconds: Annotated[float, typer.Option(help="Measured per run, after its warm-up.")] = 15.0,
+    highest: Annotated[float, typer.Option(help="Where the search for the highest sustained rate ends.")] = 400_000.0,
     native: Annotated[bool, typer.Option(help="Also run CQ1 as one plain Spark query.")] = True,
     output: Output = None,
 ) -> None:
     """How much of the smart-plug stream MIGs in DuckDB keep up with, against Spark's own query."""
     from service.bench import mig as experiment
 
-    report = experiment.run(tuple(query or experiment.QUERIES), seconds, native, typer.echo)
+    report = experiment.run(tuple(query or experiment.QUERIES), seconds, highest, native, typer.echo)
     _finish(experiment.render(report), experiment.to_json(report), output)
+
+
+@bench.command()
+def fresh(
+    rate: Annotated[float, typer.Option(help="Tuples per second, in real time.")] = 20_000.0,
+    seconds: Annotated[float, typer.Option(help="Measured after the warm-up.")] = 60.0,
+    output: Output = None,
+) -> None:
+    """How long after its last tuple a tick's result is out: CQ1 over full windows."""
+    from service.bench import steady as experiment
+
+    report = experiment.fresh(rate, seconds)
+    _finish(experiment.render_fresh(report), experiment.to_json(report), output)
+
+
+@bench.command()
+def overload(
+    rate: Annotated[float, typer.Option(help="Tuples per second offered, more than it can take.")] = 1_200_000.0,
+    seconds: Annotated[float, typer.Option(help="For how long.")] = 60.0,
+    output: Output = None,
+) -> None:
+    """More than it can take for a while: memory stays bounded, nothing is lost, it catches up."""
+    from service.bench import steady as experiment
+
+    report = experiment.overload(rate, seconds, typer.echo)
+    _finish(experiment.render_overload(report), experiment.to_json(report), output)
+
+
+@bench.command()
+def flat(
+    rate: Annotated[float, typer.Option(help="Tuples per second, in real time.")] = 20_000.0,
+    minutes: Annotated[float, typer.Option(help="How long.")] = 15.0,
+    window: Annotated[str, typer.Option(help="The size of CQ1's windows.")] = "60 SECONDS",
+    output: Output = None,
+) -> None:
+    """Memory and window store over a long run of CQ1."""
+    from service.bench import steady as experiment
+
+    report = experiment.flat(rate, minutes, window, typer.echo)
+    _finish(experiment.render_flat(report), experiment.to_json(report), output)

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from connectors.spark.sliding import Form
 from connectors.spark.smartplug import smartplug_rows
@@ -22,6 +23,7 @@ from migration.native import NativeDeployment
 from migration.prefill import prefill
 from migration.streaming import Settings
 from optimizer.catalog import Catalog, Figure, Watermark
+from optimizer.errors import PenstockError
 from optimizer.optimize import Optimized, Options, optimize
 from optimizer.physical import PhysicalPlan
 from optimizer.sql.ddl import parse_catalog
@@ -141,18 +143,34 @@ def measure(
     reports: list[BatchReport],
     warm_up: float,
     seconds: float,
+    at_most: float = 120.0,
 ) -> Measured:
-    """Starts the deployment, lets it warm up, and looks at the batches of the seconds that follow."""
+    """Starts the deployment, lets it warm up, and looks at the batches of the seconds that follow, two at least."""
     deployment.start()
     _run_for(deployment, warm_up)
-    while len(reports) < 2:
+    deadline = monotonic() + at_most
+    while len(_done(deployment)) < 2 and monotonic() < deadline:
         _run_for(deployment, 0.2)
-    first = len(reports) - 1
+    first = len(_done(deployment))
     _run_for(deployment, seconds)
-    while len(reports) < first + 3:  # at least two batches, however long they take
+    while len(_done(deployment)) < first + 2 and monotonic() < deadline:
         _run_for(deployment, 0.2)
+    batches = _done(deployment)[first:]
     deployment.stop()
-    return _measured(deployment, workload, reports[first:])
+    return _measured(deployment, workload, batches, reports)
+
+
+def _done(deployment: Deployment | NativeDeployment) -> list[StreamingQueryProgress]:
+    """The batches that Spark has committed, with tuples in them."""
+    assert deployment.query is not None
+    return [p for p in deployment.query.recentProgress if tuples_of(p)]
+
+
+def tuples_of(progress: StreamingQueryProgress) -> int:
+    """Spark counts the ranges that the generator hands it; the tuples are in the offsets."""
+    source = progress.sources[0]
+    start, end = ((json.loads(text) if text else None) or {} for text in (source.startOffset, source.endOffset))
+    return int(end.get("index", 0)) - int(start.get("index", 0))
 
 
 def _run_for(deployment: Deployment | NativeDeployment, seconds: float) -> None:
@@ -163,26 +181,29 @@ def _run_for(deployment: Deployment | NativeDeployment, seconds: float) -> None:
         sleep(0)
 
 
-def _measured(deployment: Deployment | NativeDeployment, workload: Workload, reports: list[BatchReport]) -> Measured:
-    before, later = reports[0], reports[1:]
-    last = later[-1]
-    seconds = last.finished - before.finished
-    wanted = {r.batch for r in later}
-    assert deployment.query is not None
-    progress = [p for p in deployment.query.recentProgress if p.batchId in wanted]
-    # The last batch's own record may come after the stop; its handling is known all the same.
-    known = {p.batchId: p.durationMs["triggerExecution"] / 1000 for p in progress}
-    busy = sum(known.get(r.batch, r.seconds) for r in later) / seconds
+def _measured(
+    deployment: Deployment | NativeDeployment,
+    workload: Workload,
+    batches: list[StreamingQueryProgress],
+    reports: list[BatchReport],
+) -> Measured:
+    if not batches:
+        raise PenstockError(f"{workload.name} did not finish a batch at {workload.rate:,.0f} tuples/s")
+    wanted = {p.batchId: p for p in batches}
+    later = [r for r in reports if r.batch in wanted]
+    tuples = sum(map(tuples_of, batches))
+    working = sum(p.durationMs["triggerExecution"] for p in batches) / 1000
+    # As fast as it goes the loop does nothing but work; in real time it waits for its next trigger.
+    seconds = working if workload.pace == "full" else tuples / workload.rate
     shares = {share.value: sum(r.shares[share] for r in later) / seconds for share in Share}
-    tuples = last.tuples - before.tuples
-    behind = [_behind(r, deployment, workload) for r in (before, last)]
+    behind = [_behind(r, deployment, workload) for r in (later[0], later[-1])]
     return Measured(
         seconds,
         tuples / workload.rate,
         tuples,
         sum(r.ticks for r in later),
-        len(later),
-        busy,
+        len(batches),
+        working / seconds,
         shares,
         behind[0],
         behind[1],
@@ -194,7 +215,7 @@ def _behind(report: BatchReport, deployment: Deployment | NativeDeployment, work
     if workload.pace != "real":
         return 0.0
     due = (report.finished - wall_start(deployment)) * workload.rate
-    return max(0.0, due - report.tuples) / workload.rate
+    return max(0.0, due - report.tuples) / workload.rate if report.tuples else 0.0
 
 
 def wall_start(deployment: Deployment | NativeDeployment) -> float:
