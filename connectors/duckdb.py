@@ -114,10 +114,13 @@ class DuckDb:
     def query(self, sql: str, values: Mapping[str, Value], schema: pa.Schema) -> pa.Table:
         with self._failing("a query failed"):
             found = self._connection.sql(sql, params=dict(values)).to_arrow_table()
-        try:
-            return found.rename_columns(schema.names).cast(schema)
-        except pa.ArrowInvalid as error:
-            raise DatabaseError(f"a result does not fit its type: {error}") from None
+        columns = []
+        for column, field in zip(found.columns, schema, strict=True):
+            try:
+                columns.append(column.cast(field.type))
+            except pa.ArrowInvalid as error:
+                raise DatabaseError(f"a result does not fit its type: {field.name} ({field.type}): {error}") from None
+        return pa.table(columns, schema=schema)
 
     def attach(self, table: Table) -> None:
         """A table of another DuckDB file, or a file, becomes a view; it is read at each tick."""

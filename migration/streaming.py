@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -63,7 +64,7 @@ class StreamingRun(ABC):
                 raise RunFailed("stopping")  # the batch is run when the deployment starts again
             try:
                 self.settings.on_batch(self.handle(frame, batch))
-            except PySparkException as error:
+            except (PySparkException, Py4JError) as error:  # the second where PySpark has no class of its own
                 self._failure = RunFailed(cause_of(error))
                 raise self._failure from None
             except Exception as error:  # Spark would keep its text only
@@ -75,7 +76,7 @@ class StreamingRun(ABC):
         assert self.query is not None
         try:
             ended = self.query.awaitTermination(seconds)  # type: ignore[arg-type]  # fractions work
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             raise self._failure or RunFailed(cause_of(error)) from None
         return ended is not False
 

@@ -85,8 +85,8 @@ def standalone_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
     python.chmod(0o755)
     started: list[subprocess.Popen[bytes]] = []
     try:
-        words = ("--port", str(port), "--webui-port", str(web))
-        started.append(_daemon("master.Master", words, directory / "master.log"))
+        ports = ("--port", str(port), "--webui-port", str(web))
+        started.append(_daemon("master.Master", ports, directory / "master.log"))
         for number in range(workers):
             home = directory / f"worker{number}"
             words = ("--port", "0", "--webui-port", "0", "-c", "1", "-m", "1g", "-d", str(home), master)

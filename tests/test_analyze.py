@@ -81,7 +81,9 @@ def measure(
     return Run(optimized.plan, analysis, observation, left)
 
 
-@pytest.fixture(scope="module", params=PLANS)
+@pytest.fixture(
+    scope="module", params=[p if i == 0 else pytest.param(p, marks=pytest.mark.slow) for i, p in enumerate(PLANS)]
+)
 def cq1(request: pytest.FixtureRequest, spark: SparkSession) -> Run:
     return measure(spark, force=PLANS[request.param])
 
@@ -180,6 +182,7 @@ def test_observations_are_lines_that_can_be_read_again(cq1: Run, tmp_path: Path)
         append(tmp_path / "no" / "such", cq1.observation)
 
 
+@pytest.mark.slow
 def test_wrong_statistics_are_told_with_what_to_write(spark: SparkSession) -> None:
     wrong = CATALOG.replace("WITH (selectivity = 0.5)", "WITH (selectivity = 0.05)").replace(
         "distinct = 2125", "distinct = 9"
@@ -193,6 +196,7 @@ def test_wrong_statistics_are_told_with_what_to_write(spark: SparkSession) -> No
     assert parse_catalog(CATALOG.split("CREATE STATISTICS")[0] + "; ".join(cures)).streams["plugs"].selectivities
 
 
+@pytest.mark.slow
 def test_estimates_are_for_windows_as_full_as_they_were(spark: SparkSession) -> None:
     run = measure(spark, CQ1.replace(f"{SIZE} SECONDS", "1 HOUR"))
     p = run.analysis.leaves[0]
@@ -201,6 +205,7 @@ def test_estimates_are_for_windows_as_full_as_they_were(spark: SparkSession) -> 
     assert any("of the window of p" in remark for remark in run.analysis.remarks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("force", [{"join1": Where.DB}, {"plugs": Where.SPE, "join1": Where.SPE}])
 def test_a_tuple_driven_query(force: dict[str, Where], spark: SparkSession) -> None:
     sql = f"""SELECT ISTREAM p.id, q.value FROM plugs [RANGE {SIZE} SECONDS] AS p
@@ -212,6 +217,7 @@ def test_a_tuple_driven_query(force: dict[str, Where], spark: SparkSession) -> N
     assert run.analysis.rows == pytest.approx(run.analysis.tuples / 2 - DELAY * RATE / 2, abs=2)
 
 
+@pytest.mark.slow
 def test_in_postgres_the_schema_is_dropped(spark: SparkSession) -> None:
     def schemas() -> pa.Table:
         session = Session(postgres_url(), "public")

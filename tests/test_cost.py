@@ -115,7 +115,7 @@ def test_a_tuple_driven_join_probes_and_does_not_rescan() -> None:
 def test_the_shipped_profile_is_of_this_version_and_says_what_it_rests_on() -> None:
     profile = default_profile()
     assert profile.version == PROFILE_VERSION
-    assert Units(profile.units) is Units.ENGINE
+    assert Units(profile.units) is Units.LOOP
     assert "databases.duckdb.aggregate" in profile.basis
 
 

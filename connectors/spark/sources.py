@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from connectors.spark import records, smartplug
+from connectors.spark.failures import cause_of
 from connectors.spark.records import quoted
 from connectors.types import arrow_type, spark_type
 from optimizer.catalog import Column, Stream
@@ -54,8 +56,8 @@ def open_stream(spark: SparkSession, stream: Stream, columns: tuple[str, ...], r
         return _CONNECTORS[str(connector)](spark, stream, columns, rate)
     except PenstockError as error:
         raise PenstockError(f"stream {stream.name}: {error}") from error
-    except PySparkException as error:
-        raise PenstockError(f"stream {stream.name} cannot be read: {_told(error)}") from error
+    except (PySparkException, Py4JError) as error:
+        raise PenstockError(f"stream {stream.name} cannot be read: {cause_of(error)}") from error
 
 
 def _smartplug(spark: SparkSession, stream: Stream, columns: tuple[str, ...], rate: float | None) -> Source:
