@@ -429,4 +429,4 @@ def test_what_a_person_sees(what: str, plan: str, tmp_path: Path) -> None:
     with penstock_run(tmp_path / "run", SUM, streamed.catalog, "--plan", plan) as command:
         lines = command.refused().splitlines()
     (message,) = [line for line in lines if line.startswith("error: ")]
-    assert said in message or (what == "overflow" and "does not fit its type: x (int64)" in message), message
+    assert said in message or (what == "overflow" and "does not fit its type: agg1_sum_n (int64)" in message), message
