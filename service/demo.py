@@ -1,6 +1,6 @@
 """`penstock demo`: CQ1 on the smart-plug stream, planned, running on both engines, and against Spark alone.
 
-First it runs for half a minute in real time and shows some results. Then the chosen plan, the all-Spark plan and
+First it runs for twenty seconds in real time and shows some results. Then the chosen plan, the all-Spark plan and
 Spark's own query each take tuples as fast as they can, over windows filled beforehand, in the same session.
 """
 
@@ -96,4 +96,4 @@ def _speed(spark: SparkSession, plan: PhysicalPlan, rate: float, native: bool = 
     reports: list[BatchReport] = []
     filled = 0.0 if native else WINDOW
     with deployed(spark, workload, plan, reports, filled, 0.0, native, Form.PANE) as deployment:
-        return measure(deployment, workload, reports, warm_up=3.0, seconds=8.0, at_most=40.0).tuples_per_second
+        return measure(deployment, workload, reports, warm_up=2.0, seconds=6.0, at_most=30.0).tuples_per_second

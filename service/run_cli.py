@@ -109,7 +109,7 @@ def delete(
 
 
 def demo(
-    seconds: Annotated[float, typer.Option("--for", help="Seconds of the live part.")] = 30.0,
+    seconds: Annotated[float, typer.Option("--for", help="Seconds of the live part.")] = 20.0,
 ) -> None:
     """CQ1 on the smart-plug stream: the plan, the running query, and a comparison with Spark alone."""
     with errors_for_people("demo"):

@@ -489,4 +489,4 @@ def test_tuple_driven(sql: str, windows: dict[str, tuple[str, int]], recording: 
         ]
         want = [row for at, rows in expected.items() if since < at <= until for row in rows]
         assert same(found, want), f"{show(plan)}\n{since} to {until}: {found}, expected {want}"
-    assert not [t for t in spark.catalog.listTables("global_temp") if t.isTemporary]
+    assert not spark.sql("SHOW VIEWS IN global_temp").where("namespace = 'global_temp'").collect()
