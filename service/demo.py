@@ -7,6 +7,7 @@ Spark's own query each take tuples as fast as they can, over windows filled befo
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
@@ -92,7 +93,7 @@ def _compare(spark: SparkSession, optimized: Optimized, console: Console) -> Non
 
 
 def _speed(spark: SparkSession, plan: PhysicalPlan, rate: float, native: bool = False) -> float:
-    workload = Workload.example("cq1", rate, "full")
+    workload = replace(Workload.example("cq1", rate, "full"), batch_seconds=1.0)  # one tick a batch
     reports: list[BatchReport] = []
     filled = 0.0 if native else WINDOW
     with deployed(spark, workload, plan, reports, filled, 0.0, native, Form.PANE) as deployment:

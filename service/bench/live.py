@@ -155,7 +155,11 @@ def measure(
     _run_for(deployment, seconds)
     while len(_done(deployment)) < first + 2 and monotonic() < deadline:
         _run_for(deployment, 0.2)
-    batches = _done(deployment)[first:]
+    done = _done(deployment)
+    while not done and monotonic() < deadline + at_most:  # one at least
+        _run_for(deployment, 0.2)
+        done = _done(deployment)
+    batches = done[first:] or done[1:] or done
     deployment.stop()
     return _measured(deployment, workload, batches, reports)
 
