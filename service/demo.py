@@ -71,8 +71,11 @@ def _result(deployment: Deployment, console: Console) -> None:
     """A few rows of the last tick."""
     table = Table(title="the last tick, plugs with the most high loads")
     directory = deployment.settings.sink.removeprefix("parquet:")
-    last = sorted(Path(directory).glob("*.parquet"))[-1]
-    rows = pq.read_table(last)
+    found = sorted(Path(directory).glob("*.parquet"))
+    if not found:
+        console.print("no tick has fired yet; run it for longer")
+        return
+    rows = pq.read_table(found[-1])
     newest = rows.filter(pc.field("tick") == pc.max(rows["tick"])).sort_by([("high_loads", "descending")])
     for name in rows.column_names:
         table.add_column(name, justify="right")
