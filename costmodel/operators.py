@@ -2,7 +2,10 @@
 
 Each function gives u, seconds of work per second of stream. For the database it is the operator's *part* of a DB-op:
 the fixed part of an execution and the transfers at the borders are added once per DB-op, by `placement`. Departing
-from equation (4), work that a tick repeats over a whole window is charged on the window's size, not on its arrivals.
+from equation (4), work that a tick repeats over a whole window is charged on the window's size, not on its arrivals,
+and what a job costs by itself is charged per batch, because all ticks of a batch go through one job.
+
+Every cost is a sum of profile numbers times rates and sizes; a calibration fits the numbers to what was measured.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from enum import StrEnum
 from math import ceil
 
 from costmodel.flow import Drive, Flow
-from costmodel.profile import CalibrationProfile, DbCosts
+from costmodel.profile import CalibrationProfile, DbCosts, per_tuple
+
+_FURTHER_PREDICATE = 0.2  # of the first one
 
 
 class AggregateForm(StrEnum):
@@ -41,6 +46,7 @@ class Engines:
     db: DbCosts
     drive: Drive
     ticks: float
+    form: AggregateForm | None = None  # of sliding aggregates; the cheaper one, where not given
 
     @property
     def batches(self) -> float:
@@ -48,8 +54,13 @@ class Engines:
 
     @property
     def executions(self) -> float:
-        """How often a MIG runs its SQL: once per tick, or per batch where no slide drives the query."""
+        """How often a relation is made anew: at each tick, or per batch where no slide drives the query."""
         return self.ticks if self.drive is Drive.SLIDE else self.batches
+
+    @property
+    def evaluations(self) -> float:
+        """How often the stream engine starts a job for relations: ticks of one batch share it."""
+        return min(self.executions, self.batches)
 
     @property
     def loop(self) -> float:
@@ -59,63 +70,108 @@ class Engines:
     def db_fixed(self) -> float:
         return self.executions * self.db.execution
 
-    def _scanned(self, flow: Flow) -> float:
-        """Tuples a database reads per second when each execution reads the whole relation."""
+    def read(self, rate: float) -> float:
+        """Bringing a stream's tuples in, whatever is done with them."""
+        return rate * self.profile.spe.read
+
+    def _made(self, flow: Flow) -> float:
+        """Tuples per second of a relation that is gone through at each execution."""
         return self.executions * flow.size
 
+    # -- across the border --------------------------------------------------------------------------------------------
+
     def send(self, flow: Flow) -> float:
+        """New tuples into a window store."""
         return self.db.send.cost(self.batches, flow.rate, flow.width)
 
+    def ship(self, flow: Flow) -> float:
+        """A relation of the stream engine into the database, at each execution."""
+        return self.evaluations * self.profile.spe.job + self.db.ship.cost(
+            self.executions, self._made(flow), flow.width
+        )
+
     def fetch(self, flow: Flow) -> float:
-        return self.db.fetch.cost(self.executions, flow.rate, flow.width)
+        """A relation of the database into the stream engine."""
+        return self.db.fetch.cost(self.evaluations, self._made(flow), flow.width) + self.result(flow)
+
+    def result(self, flow: Flow) -> float:
+        """The query's result out of the database: it does not go through the stream engine."""
+        return self._made(flow) * self.db.result
+
+    def collect(self) -> float:
+        """The query's result out of the stream engine."""
+        return self.evaluations * self.profile.spe.job
+
+    # -- the stream engine --------------------------------------------------------------------------------------------
 
     def spe_select(self, flow: Flow, predicates: int) -> float:
-        return flow.rate * self.profile.spe.select * (1 + 0.2 * (predicates - 1)) + self._stage(flow)
+        """New tuples are seen once, on their way in; those of a relation at each execution."""
+        seen = flow.rate if flow.incremental else self._made(flow)
+        return seen * self.profile.spe.select * (1 + _FURTHER_PREDICATE * (predicates - 1))
 
     def spe_project(self, flow: Flow) -> float:
-        return flow.rate * self.profile.spe.project + self._stage(flow)
+        return self._made(flow) * self.profile.spe.project
 
-    def _stage(self, *inputs: Flow) -> float:
-        """Stateless operators on new tuples run inside the source's own stage; all others are a job per tick."""
-        if self.drive is Drive.TUPLE or all(flow.incremental for flow in inputs):
-            return 0.0
-        return self.ticks * self.profile.spe.stage
+    def spe_keep(self, flow: Flow) -> float:
+        """A window's tuples kept in the stream engine, and read again."""
+        spe = self.profile.spe
+        return self.batches * spe.keep + flow.rate * spe.keep_row + self._made(flow) * spe.window_row
 
     def spe_join(self, left: Flow, right: Flow, out: Flow) -> float:
         spe = self.profile.spe
-        if self.drive is Drive.TUPLE:
-            return (left.rate + right.rate) * spe.join_in + out.rate * spe.join_out
-        arriving = self.ticks * (left.size + right.size)
-        return self.ticks * spe.stage + arriving * spe.join_in + out.rate * spe.join_out
+        arriving = self._made(left) + self._made(right)
+        return self.evaluations * spe.stage + arriving * spe.join_in + self._emitted(out) * spe.join_out
+
+    def _emitted(self, out: Flow) -> float:
+        return self._made(out) if self.drive is Drive.SLIDE else out.rate
 
     def spe_aggregate(
         self, flow: Flow, out: Flow, functions: tuple[str, ...], window_over_slide: float | None
     ) -> SpeCost:
         """`window_over_slide` is known where the aggregate stands on one window; the cheaper form is taken."""
-        spe, weight = self.profile.spe, self.profile.aggregate_weight(functions)
+        spe = self.profile.spe
+        calls = per_tuple(spe.functions, functions)
         if window_over_slide is None or not flow.incremental:
-            arriving = self.ticks * flow.size
-            return SpeCost(self.ticks * spe.stage + arriving * spe.aggregate * weight, AggregateForm.RELATION)
-        expand = flow.rate * ceil(window_over_slide) * spe.expand * weight
-        panes = self.ticks * (spe.pane_stage + ceil(window_over_slide) * out.size * spe.pane_group * weight)
-        pane = panes + flow.rate * spe.pane_row * weight
-        if expand <= pane:
-            return SpeCost(expand, AggregateForm.EXPAND)
-        return SpeCost(pane, AggregateForm.PANE)
+            u = self.evaluations * spe.stage + self._made(flow) * spe.aggregate
+            return SpeCost(u, AggregateForm.RELATION)
+        forms = {
+            AggregateForm.EXPAND: self._expand(flow, out, calls, ceil(window_over_slide)),
+            AggregateForm.PANE: self._pane(flow, out, calls, ceil(window_over_slide)),
+        }
+        form = self.form or min(forms, key=lambda f: forms[f])
+        return SpeCost(forms[form], form)
+
+    def _pane(self, flow: Flow, out: Flow, calls: float, panes: int) -> float:
+        spe = self.profile.spe
+        fixed = self.batches * spe.partial + self.evaluations * spe.combine
+        combined = self.ticks * panes * out.size
+        return fixed + flow.rate * (spe.pane_row + calls) + combined * spe.pane_group
+
+    def _expand(self, flow: Flow, out: Flow, calls: float, windows: int) -> float:
+        """Every batch keeps a partial aggregate for each window it reaches into, until that window is gone."""
+        spe = self.profile.spe
+        fixed = self.batches * spe.partial + self.evaluations * spe.combine
+        copied = flow.rate * windows
+        covered = windows / self.ticks if self.ticks else 0.0  # seconds that a window covers
+        per_batch = min(copied / self.batches, (windows + self.ticks / self.batches) * out.size)
+        kept = self.evaluations * covered * self.batches * per_batch
+        return fixed + copied * (spe.expand + calls) + kept * spe.expand_group
 
     def spe_stored(self, flow: Flow) -> float:
-        """Reading a stored table into the stream engine: at each tick, or once per batch."""
-        return self.executions * flow.size * self.profile.spe.stored
+        """Reading a stored table into the stream engine, once per evaluation."""
+        return self.evaluations * flow.size * self.profile.spe.stored
+
+    # -- the database -------------------------------------------------------------------------------------------------
 
     def db_select(self, flow: Flow, predicates: int) -> float:
-        return self._scanned(flow) * self.db.select * (1 + 0.2 * (predicates - 1))
+        return self._made(flow) * self.db.select * (1 + _FURTHER_PREDICATE * (predicates - 1))
 
     def db_project(self, flow: Flow) -> float:
-        return self._scanned(flow) * self.db.project
+        return self._made(flow) * self.db.project
 
     def db_join(self, left: Flow, right: Flow, out: Flow) -> float:
-        emitted = self.executions * out.size if self.drive is Drive.SLIDE else out.rate
-        return (self._scanned(left) + self._scanned(right)) * self.db.join_in + emitted * self.db.join_out
+        return (self._made(left) + self._made(right)) * self.db.join_in + self._emitted(out) * self.db.join_out
 
-    def db_aggregate(self, flow: Flow, functions: tuple[str, ...]) -> float:
-        return self._scanned(flow) * self.db.aggregate * self.profile.aggregate_weight(functions)
+    def db_aggregate(self, flow: Flow, out: Flow, functions: tuple[str, ...]) -> float:
+        each = self.db.aggregate + per_tuple(self.db.functions, functions)
+        return self._made(flow) * each + self._made(out) * self.db.group

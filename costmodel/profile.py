@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-PROFILE_VERSION = 1
+PROFILE_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +30,28 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class SpeCosts:
-    """The stream engine. Operators on windows pay `stage` once per tick: each is a job of its own."""
+    """The stream engine. All ticks of a batch are evaluated together: what a job costs by itself is paid per batch."""
 
-    batch: float  # an empty micro-batch
-    stage: float
+    batch: float  # a micro-batch with nothing in it
+    read: float  # per tuple that a source brings
     select: float  # per tuple
     project: float
-    expand: float  # per tuple and window that holds it: window() multiplies rows by ceil(size / slide)
-    pane_stage: float  # per tick: the jobs of a sliding aggregate by panes
+    keep: float  # per batch: the job that keeps a window's tuples
+    keep_row: float  # per tuple kept
+    window_row: float  # per tuple of a kept window, at each tick
+    partial: float  # per batch: the job that keeps partial aggregates
     pane_row: float  # per tuple, into its pane
-    pane_group: float  # per pane and group, when a tick combines panes
-    aggregate: float  # per tuple of a relation that is new at each tick
+    combine: float  # per evaluation: partial aggregates into results
+    pane_group: float  # per pane and group, at each tick
+    expand: float  # per tuple and window that holds it: window() multiplies rows by ceil(size / slide)
+    expand_group: float  # per kept window and group, per evaluation
+    stage: float  # per evaluation: a join or an aggregate of relations, which moves tuples between executors
+    job: float  # per evaluation: the job itself, where its result leaves the stream engine
+    aggregate: float  # per tuple of a relation, at each tick
     join_in: float
     join_out: float
-    stored: float  # per stored tuple read at a tick
+    stored: float  # per stored tuple that is read
+    functions: dict[str, float]  # per new tuple that a function of a sliding aggregate takes in
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +62,14 @@ class DbCosts:
     select: float  # per tuple scanned
     project: float
     aggregate: float
+    group: float  # per group that comes out
     join_in: float
     join_out: float
-    send: Transfer
-    fetch: Transfer
+    send: Transfer  # new tuples into a window store, per batch
+    ship: Transfer  # a relation made by the stream engine, at each tick
+    fetch: Transfer  # a result back into the stream engine; fixed per evaluation
+    result: float  # per row that comes out of a DB-op
+    functions: dict[str, float]  # per tuple that a function takes in, beside finding its group
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +79,20 @@ class CalibrationProfile:
     machine: str
     measured: str  # ISO date
     units: str  # what the runtime runs on its own: operator, engine or loop
-    batch_interval: float  # seconds of stream per micro-batch
+    batch_interval: float  # seconds of stream in a micro-batch, at most, for a plan to be called feasible
     spe: SpeCosts
     databases: dict[str, DbCosts]
-    aggregate_weights: dict[str, float]  # by function, relative to count; 1 where absent
     basis: dict[str, str] = field(default_factory=dict)
 
-    def aggregate_weight(self, functions: tuple[str, ...]) -> float:
-        """The first function pays its scan, each further one a third of its own: the scan is shared."""
-        weights = sorted((self.aggregate_weights.get(name, 1.0) for name in functions), reverse=True)
-        return weights[0] + sum(weights[1:]) / 3 if weights else 1.0
+
+def per_tuple(functions: dict[str, float], called: tuple[str, ...]) -> float:
+    """What the functions of an aggregate take per tuple; one that was never measured counts as the dearest.
+
+    >>> per_tuple({"count": 1.0, "avg": 2.0}, ("avg", "count", "median"))
+    5.0
+    """
+    dearest = max(functions.values(), default=0.0)
+    return sum(functions.get(name, dearest) for name in called)
 
 
 class ProfileError(ValueError):

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
 from tempfile import mkdtemp
 
 import pyarrow as pa
@@ -24,9 +23,10 @@ from connectors.spark.sliding import Form
 from costmodel.flow import Drive
 from migration.analysis import Analysis
 from migration.deployment import Deployment, drop_state
-from migration.measured import Measured, Sample
+from migration.measured import Measured
 from migration.metrics import BatchReport
 from migration.observations import Observation
+from migration.observer import Sample, bookkeeping, observed
 from migration.probes import ArrivalProbe, OperatorProbe
 from migration.streaming import Settings
 from optimizer.errors import PenstockError
@@ -70,8 +70,10 @@ def analyze(spark: SparkSession, optimized: Optimized, trial: Trial) -> tuple[An
             operators = OperatorProbe(deployment)
             operators.measure()
             samples = [replace(s, probing=arrivals.spent.get(s.report.batch, 0.0)) for s in recorder.samples]
-            measured = Measured(deployment, samples, _bookkeeping(deployment, samples), arrivals, operators)
-            return measured.analysis(optimized), measured.observation()
+            measured = Measured(deployment, samples, bookkeeping(deployment, samples), arrivals, operators)
+            seen = observed(deployment, samples, optimized, "explain --analyze")
+            assert seen is not None, "a run that is checked has evaluated something"
+            return measured.analysis(optimized), seen
         finally:
             deployment.close()
             recorder.deployment = None  # Spark holds on to the callback, and would to the database
@@ -118,8 +120,7 @@ class _Recorder:
 
     def batch(self, report: BatchReport) -> None:
         assert self.deployment is not None
-        newest = max(self.deployment.batches.progress.newest.values(), default=0)
-        self.samples.append(Sample(report, newest, dict(self.deployment.clock.parts)))
+        self.samples.append(Sample.of(report, self.deployment))
         self.trial.on_batch(report)
 
 
@@ -149,11 +150,3 @@ def _check(deployment: Deployment, trial: Trial, samples: list[Sample]) -> None:
             f"nothing was evaluated in {trial.seconds:g} s: the watermark of {streams} is {delay:g} s behind the "
             "newest tuple, and a tick comes after its slide; run for longer with --for"
         )
-
-
-def _bookkeeping(deployment: Deployment, samples: list[Sample]) -> float:
-    """Spark's own seconds per batch: from the trigger to the commit, less what happens in the batch."""
-    assert deployment.query is not None
-    whole = {p.batchId: p.durationMs.get("triggerExecution", 0) / 1e3 for p in deployment.query.recentProgress}
-    rest = [whole[s.report.batch] - s.report.seconds for s in samples if s.report.batch in whole]
-    return max(0.0, median(rest)) if rest else 0.0

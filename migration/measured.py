@@ -18,26 +18,22 @@ from migration.analysis import (
     pair,
 )
 from migration.deployment import Deployment
-from migration.metrics import BatchReport, Share
-from migration.observations import MigSeen, Observation, OperatorSeen
+from migration.metrics import Share
+from migration.observer import Sample
 from migration.probes import ArrivalProbe, OperatorProbe, stream_selects
 from migration.remarks import remarks
 from migration.ticks import microseconds
 from optimizer.algebra import (
     Aggregate,
-    Join,
     Node,
     Project,
-    Relational,
     Select,
     Window,
     WindowUnit,
     inputs,
-    scalars,
     transform,
 )
-from optimizer.costing import Costing, function_kinds
-from optimizer.estimate import window_over_slide
+from optimizer.costing import Costing
 from optimizer.optimize import Optimized
 from optimizer.physical import (
     LOOP,
@@ -53,16 +49,6 @@ from optimizer.physical import (
 from optimizer.placement.problem import Units
 
 _COLD = 2  # first batches, in which the JVM and the database warm up
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A batch: its report, the newest event time then, the clock's parts until then, and what probes took of it."""
-
-    report: BatchReport
-    newest: int
-    parts: dict[str, float]
-    probing: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -313,68 +299,12 @@ class Measured:
             case Units.LOOP:
                 return self.loop_unit + sum(m.u for m in self.migs.values())
 
-    # -- for a calibration -------------------------------------------------------------------------------------------
-
-    def observation(self) -> Observation:
-        tuples = self._settled[-1].report.tuples - (self._before.report.tuples if self._settled != self.samples else 0)
-        return Observation(
-            plan=self.plan.id,
-            database=self.plan.database,
-            drive=self.plan.drive.value,
-            stream_seconds=self.stream_seconds,
-            batches=self.batches,
-            ticks=self.ticks,
-            tuples=tuples / self.stream_seconds,
-            bookkeeping=self.bookkeeping,
-            loop=self.loop / self.batches,
-            operators=tuple(map(self._operator_seen, self.plan.operators)),
-            migs=tuple(map(self._mig_seen, self.plan.migs)),
-        )
-
-    def _operator_seen(self, o: PlanOperator) -> OperatorSeen:
-        on_arrival, (rate, size) = o.id in self._selects, self.flows[o.id]
-        below = [self.flows[name] for name in o.inputs]
-        return OperatorSeen(
-            id=o.id,
-            kind=o.kind,  # type: ignore[arg-type]
-            form=self._form(o),
-            engine=engine_name(o, self.plan.database),
-            rows_in=tuple(r / self.batches if on_arrival else s for r, s in below),
-            rows_out=rate / self.batches if on_arrival else size,
-            window_over_slide=window_over_slide(o.node.input) if isinstance(o.node, Aggregate) else None,
-            parts=_parts(o.node),
-            seconds=self._batch_seconds(o) if on_arrival else self.probe.work[o.id].seconds,
-            batch_seconds=0.0 if on_arrival else self._batch_seconds(o),
-        )
-
-    def _mig_seen(self, mig: Mig) -> MigSeen:
-        times, work = self.migs[mig.id], self.probe.migs[mig.id]
-        return MigSeen(
-            id=mig.id,
-            rows_sent=sum(self.flows[name][0] for name in mig.ships) / self.batches,
-            rows_back=self.flows[mig.operators[-1]][1],
-            send=times.send / self.batches,
-            run=times.run / self.ticks,
-            fixed=work.fixed,
-            fetch=times.fetch / self.ticks,
-        )
-
 
 def _brings_new(node: Node) -> bool:
     """Whether an operator's output is new tuples, one after the other, and not a whole relation at each tick."""
     while isinstance(node, Select | Project):
         node = node.input
     return isinstance(node, Window)
-
-
-def _parts(node: Relational) -> tuple[str, ...]:
-    match node:
-        case Aggregate():
-            return function_kinds(node)
-        case Join():
-            return (*("key" for _ in node.keys), *(r.key for r in node.residue))
-        case _:
-            return tuple(scalar.key for scalar in scalars(node))
 
 
 def _window_below(node: Node) -> Node:

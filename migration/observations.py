@@ -1,20 +1,20 @@
-"""What operators of running plans were seen to take, one JSON line per run: what a calibration refits the profile from.
+"""What running plans were seen to take, one JSON line per run: what a calibration fits the profile to.
 
-A line says what was done and for how long, never what a cost model made of it, so that lines of today serve models of
-tomorrow. All times are seconds, of one execution: at a tick, or on one batch's tuples.
+A line says which plan ran over which streams, and where its time went; never what a cost model made of it, so that
+lines of today serve models of tomorrow. All times are seconds of work per second of stream.
 """
 
 from __future__ import annotations
 
 import os
-import platform
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from costmodel.machine import fingerprint
 from optimizer.errors import PenstockError
 
 
@@ -22,56 +22,66 @@ class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class OperatorSeen(_Line):
-    id: str
-    kind: Literal["select", "project", "join", "aggregate"]
-    form: str | None = Field(description="of an aggregate in Spark: pane, expand or relation")
-    engine: str = Field(description="spark, duckdb or postgres")
-    rows_in: tuple[float, ...] = Field(description="per execution, by input")
-    rows_out: float
-    window_over_slide: float | None = Field(description="of an aggregate that stands on one window")
-    parts: tuple[str, ...] = Field(description="an aggregate's functions, or a word per item, predicate or join key")
-    seconds: float = Field(description="of one execution")
-    batch_seconds: float = Field(description="per batch beside that: tuples or partial aggregates kept in Spark")
+class Parts(_Line):
+    """Where the time of a plan goes. All but `total` are parts of it; the rest of it goes to tuples as they arrive."""
 
+    total: float
+    run: float = Field(description="the SQL of all MIGs, with their results in the driver's memory")
+    ticks: float = Field(description="jobs of the stream engine for relations at ticks")
+    fetch: float = Field(description="results of MIGs into the stream engine")
+    ship: float = Field(description="relations of the stream engine into the database")
 
-class MigSeen(_Line):
-    id: str
-    rows_sent: float = Field(description="per batch, into all stores of the deployment")
-    rows_back: float = Field(description="per execution")
-    send: float = Field(description="seconds per batch")
-    run: float
-    fixed: float = Field(description="of `run`: what an empty query takes")
-    fetch: float
+    @property
+    def arrival(self) -> float:
+        return self.total - self.run - self.ticks - self.fetch - self.ship
 
 
 class Observation(_Line):
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     at: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    machine: str = Field(default_factory=lambda: machine())
-    plan: str
+    machine: str = Field(default_factory=fingerprint)
+    what: str = Field(description="the experiment, or where the line comes from")
+    sql: str
+    catalog: str
     database: str
-    drive: Literal["slide", "tuple"]
-    stream_seconds: float
-    batches: float = Field(description="per second of stream")
-    ticks: float = Field(description="per second of stream")
-    tuples: float = Field(description="per second of stream, of all streams")
-    bookkeeping: float = Field(description="Spark's own seconds per batch, around what is done in it")
-    loop: float = Field(description="seconds per batch that belong to no operator, bookkeeping among them")
-    operators: tuple[OperatorSeen, ...]
-    migs: tuple[MigSeen, ...]
+    plan: str
+    in_database: tuple[str, ...] = Field(description="operators, by id")
+    join_orders: tuple[str, ...]
+    forms: dict[str, str] = Field(description="of sliding aggregates in Spark: pane or expand, by operator")
+    rates: dict[str, float] = Field(description="tuples per second of stream, by stream")
+    filled: dict[str, int] = Field(description="how much of each window there was, in its own unit, by alias")
+    batch_seconds: float = Field(description="of stream, in a batch")
+    parts: Parts
 
 
-def machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    versions = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "duckdb"))
-    return f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.machine()}; {versions}"
+def default_path() -> Path:
+    """Where runs leave their lines."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "penstock" / "observations.jsonl"
 
 
 def append(path: Path, observation: Observation) -> None:
     """One line more; a line is written whole, whoever else appends."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
             file.write(observation.model_dump_json() + "\n")
     except OSError as error:
         raise PenstockError(f"the observations cannot be written to {path}: {error.strerror}") from None
+
+
+def read(path: Path) -> Iterator[Observation]:
+    """Lines of earlier versions are passed over; one that is not a line of this kind at all is an error."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise PenstockError(f"the observations in {path} cannot be read: {reason}") from None
+    for number, line in enumerate(lines, 1):
+        if line.startswith('{"version":1,'):
+            continue
+        try:
+            yield Observation.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise PenstockError(f"{path}, line {number} is no observation: {first['msg']}; remove the line") from None

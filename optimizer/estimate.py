@@ -346,8 +346,8 @@ def _matched(groups: list[list[EquiKey]], alias: str, names: frozenset[str], lef
 
 
 def window_over_slide(node: Tree) -> float | None:
-    """size / slide of the one window that an operator stands on through stateless operators."""
-    while isinstance(node, Select | Project):
+    """size / slide of the one window that an operator stands on, with at most selections between."""
+    while isinstance(node, Select):
         node = node.input
     if isinstance(node, Window) and node.spec.slide:
         return node.spec.size / node.spec.slide

@@ -137,22 +137,26 @@ def placement_problem(tree: RelationToStream, costing: Costing, units: Units) ->
     nodes = operators(tree)
     number = {id(node): i for i, node in enumerate(nodes)}
     sites = []
-    for node in nodes:
-        cost = costing.cost(node)
+    for node, cost in zip(nodes, _costs(nodes, costing), strict=True):
         below = tuple(number[id(b)] for b in inputs(node) if id(b) in number)
         sites.append(Site(below, cost.spe, cost.db, cost.send, cost.fetch))
-    return PlacementProblem(tuple(sites), costing.engines.db_fixed, costing.engines.loop, units)
+    return PlacementProblem(tuple(sites), costing.engines.db_fixed, costing.loop, units)
+
+
+def _costs(nodes: Sequence[Relational], costing: Costing) -> list[OperatorCost]:
+    return [costing.root_cost(node) if node is nodes[-1] else costing.cost(node) for node in nodes]
 
 
 def physical_plan(
     tree: RelationToStream, costing: Costing, problem: PlacementProblem, in_db: Sequence[bool]
 ) -> PhysicalPlan:
     nodes, ids = operators(tree), operator_ids(tree)
-    costs = [costing.cost(node) for node in nodes]
+    costs = _costs(nodes, costing)
     mig_of: dict[int, str] = {}
     migs = []
     for k, members in enumerate(fragments(problem, in_db), 1):
-        mig = _mig(f"mig{k}", [nodes[i] for i in members], costing, ids, tree, db_op_u(problem, members))
+        in_mig = [(nodes[i], costs[i]) for i in members]
+        mig = _mig(f"mig{k}", in_mig, costing, ids, tree, db_op_u(problem, members))
         migs.append(mig)
         mig_of |= dict.fromkeys(members, mig.id)
     placed = tuple(
@@ -214,20 +218,18 @@ def kind_of(node: Relational) -> str:
 
 
 def _mig(
-    name: str, members: list[Relational], costing: Costing, ids: dict[int, str], tree: RelationToStream, u: float
+    name: str,
+    placed: list[tuple[Relational, OperatorCost]],
+    costing: Costing,
+    ids: dict[int, str],
+    tree: RelationToStream,
+    u: float,
 ) -> Mig:
+    members = [node for node, _ in placed]
     inside = {id(node) for node in members}
-    shipped: dict[int, str] = {}
-    send = 0.0
-    for node in members:
-        for below in inputs(node):
-            if id(below) in inside:
-                continue
-            if isinstance(below, Window):
-                send += costing.engines.send(costing.flow(below))
-            elif id(below) in ids and not isinstance(below, Leaf):
-                shipped[id(below)] = store_name(below, ids)
-                send += costing.engines.send(costing.flow(below))
+    below = [b for node in members for b in inputs(node) if id(b) not in inside and not isinstance(b, Leaf)]
+    shipped = {id(b): store_name(b, ids) for b in below}
+    send = sum(cost.windows for _, cost in placed) + sum(costing.cost(b).send for b in below)
     windows = [b.alias for node in members for b in inputs(node) if isinstance(b, Window)]
     sql = fragment_sql(members[-1], shipped, costing.engines.drive, one_tick(tree), costing.database.dialect)
     return Mig(
@@ -239,7 +241,7 @@ def _mig(
         u,
         costing.engines.db_fixed,
         send,
-        costing.engines.fetch(costing.flow(members[-1])),
+        placed[-1][1].fetch,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from optimizer.algebra import RelationToStream, operators
 from optimizer.engines import SPARK
@@ -35,28 +35,38 @@ def pinned(document: PlanDocument, optimized: Optimized) -> PhysicalPlan:
     if document.database != optimized.options.database:
         raise HintError(f"the kept plan is for {document.database}, not {optimized.options.database}: add --db")
     where = {o.id: o.engine == "db" for o in document.operators}
+    plan = found_again(document.id, where, document.search.join_orders, optimized)
+    if plan is None:
+        raise HintError(
+            f"the kept plan {document.id} is not a plan of this query over this catalog; "
+            "explain the query again and keep the new plan"
+        )
+    return plan
+
+
+def found_again(
+    plan_id: str, in_db: Mapping[str, bool], join_orders: Sequence[str], optimized: Optimized
+) -> PhysicalPlan | None:
+    """The plan with this id, of the query and catalog at hand; `in_db` has all its operators, by id."""
     costing = optimized.costing
-    for tree in _logical_plans(document, optimized):
+    for tree in _logical_plans(join_orders, optimized):
         ids = operator_ids(tree)
         names = [ids[id(node)] for node in operators(tree)]
-        if set(names) == set(where):
+        if set(names) == set(in_db):
             problem = placement_problem(tree, costing, optimized.options.unit_rule)
-            plan = physical_plan(tree, costing, problem, [where[name] for name in names])
-            if plan.id == document.id:
+            plan = physical_plan(tree, costing, problem, [in_db[name] for name in names])
+            if plan.id == plan_id:
                 return plan
-    raise HintError(
-        f"the kept plan {document.id} is not a plan of this query over this catalog; "
-        "explain the query again and keep the new plan"
-    )
+    return None
 
 
-def _logical_plans(document: PlanDocument, optimized: Optimized) -> Iterator[RelationToStream]:
-    """Every form of the query in the orders that phase one would give it, and in those of the file."""
+def _logical_plans(join_orders: Sequence[str], optimized: Optimized) -> Iterator[RelationToStream]:
+    """Every form of the query in the orders that phase one would give it, and in those given."""
     yield optimized.plan.tree
     yield optimized.written
     options = optimized.options
     for form in forms(optimized.written, optimized.costing.estimator, optimized.catalog):
-        for order in (None, *document.search.join_orders):
+        for order in (None, *join_orders):
             for view in View:
                 try:
                     yield order_joins(form, optimized.costing, view, options.pair_budget, order).plan

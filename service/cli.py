@@ -19,6 +19,7 @@ from optimizer.placement.problem import Units
 from optimizer.sql.ddl import parse_catalog
 from service import run_cli
 from service.bench.cli import bench
+from service.calibrate_cli import calibrate
 from service.errors import errors_for_people, read_text
 from service.overrides import parse_force, parse_pairs, parse_rates, parse_seconds, parse_sweep
 
@@ -29,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(bench, name="bench")
-for command in (run_cli.run, run_cli.emit, run_cli.delete, run_cli.demo):
+for command in (run_cli.run, run_cli.emit, run_cli.delete, run_cli.demo, calibrate):
     app.command()(command)
 
 
@@ -84,7 +85,8 @@ def explain(
     url: run_cli.Url = None,
     master: Annotated[str, typer.Option(help="Spark's master for --analyze.")] = "local[*]",
     observations: Annotated[
-        Path | None, typer.Option(help="A file to which --analyze appends what it saw, as a line of JSON.")
+        Path | None,
+        typer.Option(help="Where --analyze leaves a line for calibrate --refit."),
     ] = None,
 ) -> None:
     """Show the best plan of a continuous query, and why it is the best; with --analyze, also how it runs."""
@@ -105,9 +107,11 @@ def explain(
         over = parse_sweep(sweep) if sweep else None
         explanation = explain_plan(optimized, why_not, trace, over)
         if analyze:
+            from migration.observations import default_path
             from service.analyze import Request, run_and_render  # imported late: explain does without Spark
 
-            request = Request(spe.value, url, master, parse_seconds(seconds, "--for"), observations)
+            lines = observations or default_path()
+            request = Request(spe.value, url, master, parse_seconds(seconds, "--for"), lines)
             sys.stdout.write(run_and_render(explanation, request, format, why_not))
         else:
             sys.stdout.write(render(explanation, format, why_not))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,10 @@ from pydantic import ValidationError
 from connectors.spark.session import spark_session
 from connectors.spark.sliding import Form
 from migration.deployment import Deployment, drop_state, look_ahead
+from migration.metrics import BatchReport
 from migration.native import NativeDeployment
+from migration.observations import Observation, append
+from migration.observer import Sample, observed
 from migration.streaming import Settings
 from optimizer.catalog import Catalog
 from optimizer.errors import PenstockError
@@ -25,6 +29,7 @@ from optimizer.pinned import everywhere, pinned
 from service.panel import Panel
 
 NATIVE = "native"
+RECENT = 200  # batches that an observation is made of, at most
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Request:
     seconds: float | None = None
     trigger: float | None = 0.5
     spark_options: Mapping[str, str] = field(default_factory=dict)
+    observations: Path | None = None  # where to leave a line of what was seen
 
 
 def choose(request: Request) -> tuple[Optimized, PhysicalPlan]:
@@ -80,6 +86,14 @@ def run(request: Request, panel: Panel) -> None:
     if request.fresh:
         drop_state(request.state, request.url)
     panel.plan(optimized, plan, request.plan)
+    samples: deque[Sample] = deque(maxlen=RECENT)
+    watched: list[Deployment] = []
+
+    def on_batch(report: BatchReport) -> None:
+        panel.batch(report)
+        if watched:
+            samples.append(Sample.of(report, watched[0]))
+
     settings = Settings(
         request.state,
         request.sink,
@@ -88,7 +102,7 @@ def run(request: Request, panel: Panel) -> None:
         request.in_memory,
         request.trigger,
         {name: figure.rate.value for name, figure in optimized.catalog.streams.items() if figure.rate},
-        panel.batch,
+        on_batch,
         panel.message,
     )
     if request.spe != NATIVE:
@@ -101,11 +115,25 @@ def run(request: Request, panel: Panel) -> None:
         try:
             for warning in deployment.warnings:
                 panel.warn(warning)
+            if isinstance(deployment, Deployment):
+                watched.append(deployment)
             _until_the_end(deployment, request.seconds, panel)
+            if watched and request.observations:
+                _leave_line(request.observations, observed(watched[0], list(samples), optimized, "run"), panel)
         finally:
+            watched.clear()  # Spark holds on to the callback, and would to the database
             deployment.close()
     finally:
         spark.stop()
+
+
+def _leave_line(path: Path, seen: Observation | None, panel: Panel) -> None:
+    """What was seen is for later calibrations: a run is no failure because it cannot be written down."""
+    if seen is not None:
+        try:
+            append(path, seen)
+        except PenstockError as error:
+            panel.warn(str(error))
 
 
 def _until_the_end(deployment: Deployment | NativeDeployment, seconds: float | None, panel: Panel) -> None:

@@ -52,11 +52,15 @@ def run(
     force: Annotated[list[str] | None, typer.Option(help="An operator to spe or db: agg1=db.")] = None,
     spark: Annotated[list[str] | None, typer.Option(help="A Spark setting: spark.driver.memory=8g.")] = None,
     profile: Annotated[Path | None, typer.Option(help="A calibration profile.")] = None,
+    observations: Annotated[
+        Path | None, typer.Option(help="Where to leave a line for calibrate --refit; the user's own, if not given.")
+    ] = None,
 ) -> None:
     """Run a continuous query on Spark and the database."""
     with errors_for_people("catalog" if str(catalog) == "-" else str(catalog)):
         known = parse_catalog(read_text(catalog, "the catalog"))
     with errors_for_people(str(query)):
+        from migration.observations import default_path
         from service.panel import Panel
         from service.run import Request, run
 
@@ -82,6 +86,7 @@ def run(
             parse_seconds(seconds, "--for") if seconds else None,
             None if trigger == "once" else parse_seconds(trigger, "--trigger"),
             dict(parse_pairs(spark or [], "--spark spark.driver.memory=8g")),
+            observations or default_path(),
         )
         run(request, Panel())
 

@@ -21,9 +21,11 @@ from typer.testing import CliRunner
 from connectors.postgres_session import Session
 from connectors.spark.sliding import Form
 from connectors.spark.smartplug import smartplug_rows
+from costmodel.profile import default_profile
 from migration.analysis import Analysis, Pair
 from migration.analyze import Trial, analyze
-from migration.observations import Observation, append
+from migration.measurements import measurements
+from migration.observations import Observation, append, read
 from optimizer.errors import PenstockError
 from optimizer.hints import Hints
 from optimizer.optimize import Options, optimize
@@ -171,15 +173,17 @@ def test_observations_are_lines_that_can_be_read_again(cq1: Run, tmp_path: Path)
     append(path, cq1.observation)
     lines = path.read_text().splitlines()
     assert [Observation.model_validate_json(line) for line in lines] == [cq1.observation] * 2
-    seen = {o.id: o for o in cq1.observation.operators}
-    where = {o.id: o.where for o in cq1.plan.operators}
-    assert seen["agg1"].form == ("pane" if where["agg1"] is Where.SPE else None)
-    assert seen["agg1"].window_over_slide == SIZE
-    assert seen["agg1"].parts == ("max",)
-    assert (seen["agg1"].batch_seconds > 0) == (where["agg1"] is Where.SPE)  # partial aggregates are written
-    assert len(seen["join1"].rows_in) == 2
+    assert list(read(path)) == [cq1.observation] * 2
+    seen, where = cq1.observation, {o.id: o.where for o in cq1.plan.operators}
+    assert set(seen.in_database) == {name for name, engine in where.items() if engine is Where.DB}
+    assert seen.forms == ({"agg1": "pane"} if where["agg1"] is Where.SPE else {})
+    assert seen.parts.total > seen.parts.run + seen.parts.ticks
+    assert (seen.parts.run > 0) == bool(seen.in_database)
+    known = measurements([seen], default_profile())
+    assert {m.kind for m in known} >= ({"arrival", "run"} if seen.in_database else {"arrival", "ticks"})
+    (tmp_path / "file").write_text("")
     with pytest.raises(PenstockError, match="cannot be written"):
-        append(tmp_path / "no" / "such", cq1.observation)
+        append(tmp_path / "file" / "such", cq1.observation)
 
 
 @pytest.mark.slow

@@ -1,0 +1,201 @@
+"""Runs the experiments of a calibration and fits a profile to what they took.
+
+An experiment is a deployment like any other, with windows filled beforehand and tuples as fast as they are read; its
+batches are as long as the profile says a batch may be. So what is measured is what a running plan pays, with all that
+the engines do to each other on one machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import monotonic
+
+from pyspark.sql import SparkSession
+
+from connectors.spark.smartplug import smartplug_rows
+from costmodel.fit import Residual, fit, residuals
+from costmodel.machine import fingerprint
+from costmodel.parameters import parameters, with_parameters
+from costmodel.profile import CalibrationProfile
+from migration.deployment import Deployment
+from migration.experiments import CATALOG, Experiment
+from migration.measurements import measurements
+from migration.metrics import BatchReport
+from migration.observations import Observation, Parts
+from migration.prefill import prefill
+from migration.streaming import Settings
+from optimizer.algebra import Window, operators
+from optimizer.catalog import Catalog
+from optimizer.hints import Hints
+from optimizer.optimize import Optimized, Options, optimize
+from optimizer.physical import PhysicalPlan, Where
+from optimizer.pinned import placed
+from optimizer.sql.ddl import parse_catalog
+
+START = datetime(2024, 1, 1)
+WARM_UP, MEASURED = 1, 3  # batches
+LONGEST = 30.0  # seconds for the batches of one experiment
+_PART = 1_000_000  # tuples that are generated and stored at once
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    profile: CalibrationProfile
+    residuals: tuple[Residual, ...]
+    experiments: int
+
+
+def observe(spark: SparkSession, experiment: Experiment, profile: CalibrationProfile, url: str | None) -> Observation:
+    catalog = _catalog(experiment, profile.batch_interval)
+    optimized = optimize(
+        experiment.sql, catalog, Options(database=experiment.database, profile=profile, hints=Hints(phase_one=False))
+    )
+    plan = placed(optimized, [experiment.places(node) for node in operators(optimized.plan.tree)])
+    with TemporaryDirectory(prefix="penstock-calibrate-") as place:
+        recorder = _Recorder()
+        settings = Settings(
+            Path(place) / "state",
+            f"parquet:{place}/out",
+            experiment.form,
+            url if experiment.database == "postgres" else None,
+            trigger=0.0,
+            rates={"plugs": experiment.rate},
+            on_batch=recorder.batch,
+        )
+        deployment = Deployment(spark, plan, experiment.sql, catalog, settings)
+        recorder.deployment = deployment
+        try:
+            _fill(spark, deployment, catalog, experiment.rate)
+            deployment.start()
+            deadline = monotonic() + LONGEST
+            while len(recorder.parts) <= WARM_UP + MEASURED and monotonic() < deadline and not deployment.wait(0.1):
+                pass
+            deployment.stop()
+            parts = recorder.measured(profile.batch_interval)
+        finally:
+            recorder.deployment = None  # Spark holds on to the callback, and would to the database
+            deployment.close()
+            deployment.drop()
+    return _observation(experiment, optimized, plan, profile.batch_interval, parts)
+
+
+def _catalog(experiment: Experiment, batch_seconds: float) -> Catalog:
+    known = parse_catalog(CATALOG)
+    plugs = known.streams["plugs"]
+    options = {
+        **plugs.options,
+        "rate": experiment.rate,
+        "start": str(START),
+        "pace": "full",
+        "max_per_batch": experiment.rate * batch_seconds,
+    }
+    streams = {"plugs": replace(plugs, options=options)}
+    return replace(known, streams=streams).with_rates({"plugs": experiment.rate})
+
+
+def _fill(spark: SparkSession, deployment: Deployment, catalog: Catalog, rate: float) -> None:
+    """The tuples before the stream begins, as far back as the longest window goes."""
+    windows = [leaf.node for leaf in deployment.plan.leaves if isinstance(leaf.node, Window)]
+    seconds = max(w.spec.size for w in windows) / 1e6
+    options = {k: v for k, v in catalog.streams["plugs"].options.items() if k != "connector"}
+    options["start"] = str(START - timedelta(seconds=seconds))
+    count = round(seconds * rate)
+    parts = [smartplug_rows(spark, a, b, options) for a, b in pairwise([*range(0, count, _PART), count])]
+    prefill(deployment.batches, "plugs", "ts", parts)
+
+
+class _Recorder:
+    """The clock's parts after each batch, and when it was done."""
+
+    def __init__(self) -> None:
+        self.deployment: Deployment | None = None
+        self.parts: list[dict[str, float]] = []
+
+    def batch(self, report: BatchReport) -> None:
+        assert self.deployment is not None
+        self.parts.append({**self.deployment.clock.parts, "done": monotonic()})
+
+    def measured(self, batch_seconds: float) -> Parts:
+        """Medians over the batches after the warm-up, per second of stream."""
+        each = [_Batch(before, after) for before, after in pairwise(self.parts)][WARM_UP - 1 :]
+        each = each[:MEASURED] or [_Batch({}, self.parts[-1])]
+
+        def typical(part: Callable[[_Batch], float]) -> float:
+            return median(part(batch) for batch in each) / batch_seconds
+
+        return Parts(
+            total=typical(lambda b: b.of("done")),
+            run=typical(lambda b: b.of(" run")),
+            ticks=typical(lambda b: b.of("ticks")),
+            fetch=typical(lambda b: b.of(" fetch")),
+            ship=typical(lambda b: b.of(" send")),
+        )
+
+
+@dataclass(frozen=True)
+class _Batch:
+    before: dict[str, float]
+    after: dict[str, float]
+
+    def of(self, ending: str) -> float:
+        """Seconds of this batch in parts with such a name."""
+        return sum(v - self.before.get(k, 0.0) for k, v in self.after.items() if k.endswith(ending))
+
+
+def _observation(
+    experiment: Experiment, optimized: Optimized, plan: PhysicalPlan, batch_seconds: float, parts: Parts
+) -> Observation:
+    windows = [leaf.node for leaf in plan.leaves if isinstance(leaf.node, Window)]
+    return Observation(
+        what=experiment.what,
+        sql=experiment.sql,
+        catalog=CATALOG,
+        database=experiment.database,
+        plan=plan.id,
+        in_database=tuple(o.id for o in plan.operators if o.where is Where.DB),
+        join_orders=tuple(r.order for r in optimized.search.regions),
+        forms={o.id: experiment.form.value for o in plan.operators if o.form in ("pane", "expand")},
+        rates={"plugs": experiment.rate},
+        filled={w.alias: w.spec.size for w in windows},
+        batch_seconds=batch_seconds,
+        parts=parts,
+    )
+
+
+def observations(
+    spark: SparkSession,
+    experiments: Iterable[Experiment],
+    profile: CalibrationProfile,
+    url: str | None,
+    deadline: float | None = None,
+) -> Iterator[Observation]:
+    """One after the other, until the time is over."""
+    for experiment in experiments:
+        if deadline is not None and monotonic() >= deadline:
+            return
+        yield observe(spark, experiment, profile, url)
+
+
+def calibrated(observed: Iterable[Observation], before: CalibrationProfile, name: str) -> Calibrated:
+    """The profile that fits what was observed; numbers that nothing was observed of stay as they were."""
+    lines = list(observed)
+    told = list(measurements(lines, before))
+    known = parameters(before)
+    values = dict(known)
+    for part in dict.fromkeys(m.kind for m in told):
+        values |= fit([m for m in told if m.kind == part], known)
+    touched = {name for m in told for name in m.factors}
+    profile = replace(
+        with_parameters(before, values),
+        name=name,
+        machine=fingerprint(),
+        measured=datetime.now(UTC).date().isoformat(),
+        basis={n: "measured" if n in touched else before.basis.get(n, f"profile {before.name}") for n in known},
+    )
+    return Calibrated(profile, tuple(residuals(told, values)), len(lines))

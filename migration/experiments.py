@@ -1,0 +1,166 @@
+"""The experiments of a calibration: small queries over the smart-plug stream, each under chosen placements.
+
+Together they make every operator work in both engines, on few and on many tuples, groups and panes, so that what is
+fixed, what grows with the arrivals, what grows with the windows and what grows with the results can be told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from connectors.spark.sliding import Form
+from optimizer.algebra import Aggregate, Node, Select, Window
+
+CATALOG = """
+CREATE STREAM plugs (
+    id BIGINT NOT NULL, ts TIMESTAMP NOT NULL, value DOUBLE, property INT NOT NULL, plug_id INT NOT NULL,
+    household_id INT NOT NULL, house_id INT NOT NULL, WATERMARK FOR ts AS ts
+) WITH (connector = 'smartplug', rate = 2000);
+CREATE STATISTICS ON plugs (property) WITH (distinct = 2);
+CREATE STATISTICS ON plugs (house_id) WITH (distinct = 40);
+CREATE STATISTICS ON plugs (house_id, household_id) WITH (distinct = 425);
+CREATE STATISTICS ON plugs (house_id, household_id, plug_id) WITH (distinct = 2125);
+CREATE STATISTICS ON plugs WHERE property = 1 WITH (selectivity = 0.5);
+"""
+KEYS = {40: ("house_id",), 425: ("house_id", "household_id"), 2125: ("house_id", "household_id", "plug_id")}
+
+
+def average(window: int, groups: int = 2125, calls: tuple[str, ...] = ("AVG(p.value)",)) -> str:
+    """An aggregate per plug, household or house."""
+    keys = ", ".join(f"p.{key}" for key in KEYS[groups])
+    named = ", ".join(f"{call} AS x{i}" for i, call in enumerate(calls))
+    return (
+        f"SELECT {keys}, {named} FROM plugs [RANGE {window} SECONDS SLIDE 1 SECOND] AS p "
+        f"WHERE p.property = 1 GROUP BY {keys}"
+    )
+
+
+def above(window: int) -> str:
+    """The tuples of a window beside an aggregate of it, as in CQ1 and CQ2."""
+    keys = KEYS[2125]
+    on = " AND ".join(f"p.{key} = m.{key}" for key in keys)
+    return (
+        f"SELECT {', '.join(f'p.{key}' for key in keys)}, COUNT(*) AS n "
+        f"FROM plugs [RANGE {window} SECONDS SLIDE 1 SECOND] AS p JOIN ("
+        f"SELECT {', '.join(f'q.{key}' for key in keys)}, AVG(q.value) AS x "
+        f"FROM plugs [RANGE {window} SECONDS SLIDE 1 SECOND] AS q WHERE q.property = 1 "
+        f"GROUP BY {', '.join(f'q.{key}' for key in keys)}) AS m ON {on} "
+        f"WHERE p.property = 1 AND p.value > m.x GROUP BY {', '.join(f'p.{key}' for key in keys)}"
+    )
+
+
+def compared(short: int, long: int) -> str:
+    """Two aggregates of windows of different sizes side by side, as in CQ3 and CQ4."""
+    sides = (average(short), average(long).replace("p.", "q.").replace("AS p", "AS q"))
+    keys = ", ".join(KEYS[2125])
+    return f"SELECT a.x0 - b.x0 AS change FROM ({sides[0]}) AS a JOIN ({sides[1]}) AS b USING ({keys})"
+
+
+def nested(window: int) -> str:
+    """An aggregate of an aggregate, as in CQ5."""
+    inner = average(window, calls=("SUM(p.value)",))
+    return f"SELECT t.house_id, MAX(t.x0) AS x FROM ({inner}) AS t GROUP BY t.house_id"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """`in_database` names what runs there: nothing, all, rest (all but selections), aggregates, or above (all but
+    selections and the aggregates of windows)."""
+
+    sql: str
+    rate: float
+    in_database: str
+    database: str = "duckdb"
+    form: Form = Form.PANE
+
+    @property
+    def what(self) -> str:
+        return f"{self.in_database} in the database, {self.rate:g} tuples/s, {self.form.value}: {self.sql[:60]}"
+
+    def places(self, node: Node) -> bool:
+        match self.in_database:
+            case "nothing":
+                return False
+            case "all":
+                return True
+            case "rest":
+                return not isinstance(node, Select)
+            case "aggregates":
+                return isinstance(node, Aggregate) and _on_window(node)
+            case _:
+                return not (isinstance(node, Select) or (isinstance(node, Aggregate) and _on_window(node)))
+
+
+def _on_window(node: Aggregate) -> bool:
+    below: Node = node.input
+    while isinstance(below, Select):
+        below = below.input
+    return isinstance(below, Window)
+
+
+_CALLS = (
+    ("COUNT(*)",),
+    ("MAX(p.value)", "MIN(p.value)"),
+    ("SUM(p.value)", "STDDEV(p.value)"),
+    ("COUNT(DISTINCT p.household_id)",),
+    ("APPROX_QUANTILE(p.value, 0.5)",),
+)
+
+
+def quick(databases: Iterable[str]) -> Iterator[Experiment]:
+    yield Experiment(average(60), 2_000, "nothing")
+    yield Experiment(average(60), 40_000, "nothing")
+    yield Experiment(average(300, 40), 20_000, "nothing")
+    yield Experiment(average(10), 2_000, "nothing", form=Form.EXPAND)
+    yield Experiment(above(30), 1_000, "nothing")
+    yield Experiment(above(60), 5_000, "nothing")
+    yield Experiment(compared(20, 60), 2_000, "nothing")
+    yield Experiment(nested(60), 2_000, "nothing")
+    for name in databases:
+        yield Experiment(average(60), 2_000, "all", name)
+        yield Experiment(average(60), 40_000, "rest", name)
+        yield Experiment(above(60), 20_000, "rest", name)
+        yield Experiment(compared(20, 60), 10_000, "rest", name)
+        yield Experiment(compared(20, 60), 2_000, "aggregates", name)
+        yield Experiment(compared(20, 60), 2_000, "above", name)
+        yield Experiment(above(60), 2_000, "aggregates", name)
+
+
+def full(databases: Iterable[str]) -> Iterator[Experiment]:
+    for rate in (1_000, 10_000, 40_000, 100_000):
+        yield Experiment(average(60), rate, "nothing")
+        yield Experiment(average(10, 40), rate, "nothing")
+    for window in (10, 120, 300):
+        for groups in (40, 2125):
+            yield Experiment(average(window, groups), 5_000, "nothing")
+    for rate, window in ((1_000, 5), (1_000, 20), (5_000, 5), (500, 60)):
+        yield Experiment(average(window), rate, "nothing", form=Form.EXPAND)
+    for calls in _CALLS:
+        yield Experiment(average(30, calls=calls), 40_000, "nothing")
+    for rate, window in ((1_000, 30), (2_000, 120), (5_000, 60), (10_000, 30)):
+        yield Experiment(above(window), rate, "nothing")
+    for rate in (2_000, 20_000):
+        yield Experiment(compared(20, 60), rate, "nothing")
+        yield Experiment(compared(60, 300), rate, "nothing")
+        yield Experiment(nested(60), rate, "nothing")
+        yield Experiment(nested(300), rate, "nothing")
+    for name in databases:
+        fast = name == "duckdb"
+        for rate in (1_000, 5_000, 20_000, *((60_000, 120_000) if fast else (40_000,))):
+            window = 120 if fast else 60
+            yield Experiment(average(window), rate, "all", name)
+            yield Experiment(average(window), rate, "rest", name)
+            yield Experiment(above(window), rate, "rest", name)
+        for groups in (40, 425):
+            yield Experiment(average(60, groups), 20_000, "rest", name)
+        for calls in _CALLS:
+            yield Experiment(average(60, calls=calls), 20_000, "rest", name)
+        for rate in (2_000, 20_000):
+            for places in ("rest", "aggregates", "above", "all"):
+                yield Experiment(compared(20, 60), rate, places, name)
+            for places in ("rest", "aggregates"):
+                yield Experiment(nested(60), rate, places, name)
+        for rate in (1_000, 4_000):
+            yield Experiment(above(60), rate, "aggregates", name)
+            yield Experiment(above(60), rate, "above", name)
