@@ -157,4 +157,6 @@ def _insert(front: list[_Entry], entry: _Entry, keep: int) -> None:
 
 
 def _as_good(a: _Entry, b: _Entry, first: bool) -> bool:
-    return a[0] <= b[0] and a[1] <= b[1] and (first or (a[0], a[1]) != (b[0], b[1]))
+    if a[1] != b[1]:
+        return a[0] <= b[0] * _ROUNDING and a[1] < b[1]
+    return a[0] < b[0] or (a[0] == b[0] and first)
