@@ -150,7 +150,7 @@ def test_equals_every_bushy_tree(case: Case) -> None:
 @given(cases())
 def test_second_best_is_second(case: Case) -> None:
     trees = every_tree(case, frozenset(range(len(case.sizes))))
-    rounded = ((float(f"{t.bottleneck:.9g}"), t.utilization) for t in trees)  # so that ties of the bottleneck are ties
+    rounded = ((float(f"{t.bottleneck:.12g}"), t.utilization) for t in trees)  # so that ties of the bottleneck are ties
     tried = sorted(definition_1(bottleneck, utilization) for bottleneck, utilization in rounded)
     second = search(case, keep=2).second
     if len(tried) == 1:
