@@ -42,7 +42,7 @@ class Trial:
     """How to run the plan."""
 
     seconds: float = 15.0  # from the first batch on
-    form: Form = Form.PANE
+    form: Form | None = None  # of sliding aggregates; as the plan says, where not given
     url: str | None = None  # of PostgreSQL
     trigger: float = 0.5
     on_batch: Callable[[BatchReport], None] = lambda report: None

@@ -22,12 +22,13 @@ from connectors.duckdb import DuckDb
 from connectors.postgres import Postgres
 from connectors.postgres_parallel import ExecutorStaging
 from connectors.sinks import Sink, open_sink
+from connectors.spark.sliding import Form
 from connectors.spark.state import SpeState
 from migration.batch import Batches
 from migration.evaluate import Evaluator
 from migration.failpoints import failpoint
 from migration.feed import Feed
-from migration.layout import layout
+from migration.layout import forms_of, layout
 from migration.metrics import BatchReport, Clock
 from migration.mig import migs
 from migration.progress import Progress
@@ -48,11 +49,11 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    version: int = 1
+    version: int = 2
     id: str  # also the name of its schema in PostgreSQL
     plan: str
     database: str
-    form: str
+    forms: dict[str, Form]  # of sliding aggregates in Spark, by operator
     sql: str
 
 
@@ -63,7 +64,7 @@ class Deployment(StreamingRun):
         self._check_runnable()
         self._record = self._claim(sql)
         fragments = migs(plan, catalog, database(plan.database).dialect)
-        self.kept = layout(plan, settings.form, frozenset().union(*(mig.reads for mig in fragments)))
+        self.kept = layout(plan, self._record.forms, frozenset().union(*(mig.reads for mig in fragments)))
         self.database: Database = self._open_database()
         try:
             self._prepare()
@@ -86,7 +87,7 @@ class Deployment(StreamingRun):
         try:
             if self.settings.in_memory and path.exists():
                 _remove(state)  # nothing of an in-memory window is left: the query begins anew
-            if found := _known(state, wanted):
+            if found := _known(state, wanted, self.settings.form):
                 return found
             state.mkdir(parents=True, exist_ok=True)
             whole = state / "deployment.json.new"
@@ -197,7 +198,7 @@ def look_ahead(plan: PhysicalPlan, sql: str, settings: Settings) -> None:
     """Raises what would keep the plan from being deployed, as far as it shows before Spark has taken its time to start:
     the state of another plan, a database or a sink that is not there or does not let us in."""
     if not settings.in_memory:
-        _known(settings.state, _wanted(plan, sql, settings))
+        _known(settings.state, _wanted(plan, sql, settings), settings.form)
     if plan.database == "postgres":
         _postgres(settings, "public").close()
     if not settings.sink.startswith("kafka:"):  # that one is opened by Spark
@@ -208,23 +209,30 @@ def _wanted(plan: PhysicalPlan, sql: str, settings: Settings) -> Record:
     # Never the id of one that was deleted: its sink would take the first batches for those it has.
     name = f"penstock_{uuid4().hex[:12]}"
     kind = "memory" if settings.in_memory else plan.database
-    return Record(id=name, plan=plan.id, database=kind, form=settings.form.value, sql=sql)
+    return Record(id=name, plan=plan.id, database=kind, forms=forms_of(plan, settings.form), sql=sql)
 
 
-def _known(state: Path, wanted: Record) -> Record | None:
-    """The record in a state directory, which is one of the same plan; None where there is none."""
+def _known(state: Path, wanted: Record, form: Form | None) -> Record | None:
+    """The record in a state directory, which is one of the same plan; None where there is none.
+
+    Forms that nobody asked for stay what they were: at another rate the plan may prefer others.
+    """
     path = state / "deployment.json"
     if not path.exists():
         return None
     found = _read(path)
-    for what in ("plan", "database", "form"):
+    for what in ("plan", "database", *(("forms",) if form else ())):
         if getattr(found, what) != getattr(wanted, what):
             raise PenstockError(
-                f"{state} holds the state of another deployment ({what} {getattr(found, what)}, now "
-                f"{getattr(wanted, what)}); pin its plan with --plan, choose another --state, or start over with "
-                "--fresh"
+                f"{state} holds the state of another deployment ({what} {_words(getattr(found, what))}, now "
+                f"{_words(getattr(wanted, what))}); pin its plan with --plan, choose another --state, or start over "
+                "with --fresh"
             )
     return found
+
+
+def _words(value: str | dict[str, Form]) -> str:
+    return value if isinstance(value, str) else ", ".join(f"{name} by {form.value}" for name, form in value.items())
 
 
 def _postgres(settings: Settings, schema: str) -> Postgres:

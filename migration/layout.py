@@ -9,7 +9,7 @@ every tuple of the stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -91,7 +91,15 @@ class Layout:
         return tuple(dict.fromkeys(read))
 
 
-def layout(plan: PhysicalPlan, form: Form, reads: frozenset[tuple[str, str]]) -> Layout:
+def forms_of(plan: PhysicalPlan, form: Form | None) -> dict[str, Form]:
+    """How each sliding aggregate in Spark is run, by operator: all in one form, or as the plan says."""
+    sliding = [
+        o for o in plan.operators if o.where is Where.SPE and isinstance(o.node, Aggregate) and splittable(o.node)
+    ]
+    return {o.id: form or (Form(o.form) if o.form in list(Form) else Form.PANE) for o in sliding}
+
+
+def layout(plan: PhysicalPlan, forms: Mapping[str, Form], reads: frozenset[tuple[str, str]]) -> Layout:
     """`reads` has the columns, as (alias, name), that the SQL of MIGs reads: nothing else goes into their stores."""
     where = {id(o.node): o.where for o in plan.operators}
     ids = operator_ids(plan.tree)
@@ -112,7 +120,9 @@ def layout(plan: PhysicalPlan, form: Form, reads: frozenset[tuple[str, str]]) ->
                 in_database.append((base, predicates))
             elif isinstance(node, Aggregate) and splittable(node):
                 source = _kept("", [base], _on_stream(predicates, base))
-                partials.append(KeptPartials(f"{ids[id(node)]}_{form.value}", node, base, form, source))
+                name = ids[id(node)]
+                form = forms[name]
+                partials.append(KeptPartials(f"{name}_{form.value}", node, base, form, source))
             else:
                 in_spark.append((base, predicates))
     return Layout(_shared("store", in_database, reads), _shared("buffer", in_spark, None), tuple(partials), filters)

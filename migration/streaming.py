@@ -27,7 +27,7 @@ class RunFailed(PenstockError):
 class Settings:
     state: Path
     sink: str = "console"
-    form: Form = Form.PANE
+    form: Form | None = None  # of sliding aggregates in Spark; as the plan says, where not given
     url: str | None = None  # of PostgreSQL
     in_memory: bool = False
     trigger: float | None = 0.5  # seconds between the starts of batches; None: all there is, then end

@@ -23,13 +23,14 @@ from optimizer.explain.document import document
 from optimizer.explain.explanation import Explanation
 from optimizer.explain.text import load, number
 from service.panel import Panel
+from service.run import PLANNED
 
 
 @dataclass(frozen=True)
 class Request:
     """What --analyze was asked for."""
 
-    spe: str = Form.PANE.value
+    spe: str = PLANNED
     url: str | None = None
     master: str = "local[*]"
     seconds: float = 15.0
@@ -40,7 +41,7 @@ def run_and_render(explanation: Explanation, request: Request, to: Format, why_n
     """Runs the plan, and writes both the explanation and what was measured."""
     if to not in (Format.TEXT, Format.JSON):
         raise HintError(f"--analyze has no {to.value} form; write --format text or --format json")
-    if request.spe not in list(Form):
+    if request.spe not in (PLANNED, *Form):
         raise HintError(f"--analyze measures operators, and --spe {request.spe} has none; choose pane or expand")
     if request.seconds <= 0:
         raise HintError("--for must be longer than nothing; write --for 15s")
@@ -64,7 +65,7 @@ def _measured(explanation: Explanation, request: Request) -> Analysis:
         with _asked_to_stop() as asked, panel:
             trial = Trial(
                 request.seconds,
-                Form(request.spe),
+                None if request.spe == PLANNED else Form(request.spe),
                 request.url,
                 on_batch=panel.batch,
                 on_message=panel.message,

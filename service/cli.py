@@ -81,7 +81,7 @@ def explain(
         bool, typer.Option("--analyze", help="Run the plan for a while and show what became of the estimates.")
     ] = False,
     seconds: Annotated[str, typer.Option("--for", help="How long --analyze runs the plan: 15s, 2m.")] = "15s",
-    spe: Annotated[run_cli.Spe, typer.Option(help="How --analyze aggregates windows in Spark.")] = run_cli.Spe.PANE,
+    spe: Annotated[run_cli.Spe, typer.Option(help="How --analyze aggregates windows in Spark.")] = run_cli.Spe.PLANNED,
     url: run_cli.Url = None,
     master: Annotated[str, typer.Option(help="Spark's master for --analyze.")] = "local[*]",
     observations: Annotated[

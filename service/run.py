@@ -28,7 +28,7 @@ from optimizer.physical import PhysicalPlan, Where
 from optimizer.pinned import everywhere, pinned
 from service.panel import Panel
 
-NATIVE = "native"
+NATIVE, PLANNED = "native", "planned"
 RECENT = 200  # batches that an observation is made of, at most
 
 
@@ -41,7 +41,7 @@ class Request:
     options: Options
     state: Path
     plan: str = "optimal"  # optimal, spe, db, or a file with a plan document
-    spe: str = Form.PANE.value
+    spe: str = PLANNED  # or native, pane, expand
     sink: str = "console"
     url: str | None = None
     in_memory: bool = False
@@ -97,7 +97,7 @@ def run(request: Request, panel: Panel) -> None:
     settings = Settings(
         request.state,
         request.sink,
-        Form.PANE if request.spe == NATIVE else Form(request.spe),
+        None if request.spe in (NATIVE, PLANNED) else Form(request.spe),
         request.url,
         request.in_memory,
         request.trigger,

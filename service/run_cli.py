@@ -25,6 +25,7 @@ Url = Annotated[
 class Spe(StrEnum):
     """How Spark runs what is placed in it."""
 
+    PLANNED = "planned"
     EXPAND = "expand"
     PANE = "pane"
     NATIVE = "native"
@@ -34,7 +35,7 @@ def run(
     query: Query,
     catalog: CatalogFile,
     plan: Annotated[str, typer.Option(help="optimal, spe, db, or a plan kept with explain --format json.")] = "optimal",
-    spe: Annotated[Spe, typer.Option(help="How Spark aggregates windows; native: one plain Spark query.")] = Spe.PANE,
+    spe: Annotated[Spe, typer.Option(help="How Spark aggregates windows; native: one Spark query.")] = Spe.PLANNED,
     db: Annotated[str, typer.Option(help="The database: duckdb or postgres.")] = "duckdb",
     url: Url = None,
     memory: Annotated[bool, typer.Option("--memory", help="DuckDB in memory: not durable.")] = False,
