@@ -7,7 +7,7 @@ the engines do to each other on one machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -53,10 +53,7 @@ class Calibrated:
 
 def observe(spark: SparkSession, experiment: Experiment, profile: CalibrationProfile, url: str | None) -> Observation:
     catalog = _catalog(experiment, profile.batch_interval)
-    optimized = optimize(
-        experiment.sql, catalog, Options(database=experiment.database, profile=profile, hints=Hints(phase_one=False))
-    )
-    plan = placed(optimized, [experiment.places(node) for node in operators(optimized.plan.tree)])
+    optimized, plan = _planned(experiment, catalog, profile)
     with TemporaryDirectory(prefix="penstock-calibrate-") as place:
         recorder = _Recorder()
         settings = Settings(
@@ -83,6 +80,20 @@ def observe(spark: SparkSession, experiment: Experiment, profile: CalibrationPro
             deployment.close()
             deployment.drop()
     return _observation(experiment, optimized, plan, profile.batch_interval, parts)
+
+
+def observation_of(experiment: Experiment, profile: CalibrationProfile) -> Observation:
+    """What would be written down of an experiment, had all its parts taken a second."""
+    optimized, plan = _planned(experiment, _catalog(experiment, profile.batch_interval), profile)
+    parts = Parts(total=5.0, run=1.0, ticks=1.0, fetch=1.0, ship=1.0)
+    return _observation(experiment, optimized, plan, profile.batch_interval, parts)
+
+
+def _planned(experiment: Experiment, catalog: Catalog, profile: CalibrationProfile) -> tuple[Optimized, PhysicalPlan]:
+    """As written, and placed as the experiment says."""
+    options = Options(database=experiment.database, profile=profile, hints=Hints(phase_one=False))
+    optimized = optimize(experiment.sql, catalog, options)
+    return optimized, placed(optimized, [experiment.places(node) for node in operators(optimized.plan.tree)])
 
 
 def _catalog(experiment: Experiment, batch_seconds: float) -> Catalog:
@@ -166,20 +177,6 @@ def _observation(
         batch_seconds=batch_seconds,
         parts=parts,
     )
-
-
-def observations(
-    spark: SparkSession,
-    experiments: Iterable[Experiment],
-    profile: CalibrationProfile,
-    url: str | None,
-    deadline: float | None = None,
-) -> Iterator[Observation]:
-    """One after the other, until the time is over."""
-    for experiment in experiments:
-        if deadline is not None and monotonic() >= deadline:
-            return
-        yield observe(spark, experiment, profile, url)
 
 
 def calibrated(observed: Iterable[Observation], before: CalibrationProfile, name: str) -> Calibrated:
