@@ -7,6 +7,7 @@ from functools import cached_property
 
 from connectors.spark.sliding import Form
 from costmodel.flow import Drive
+from costmodel.operators import AggregateForm
 from migration.analysis import (
     SMALLEST_U,
     Analysis,
@@ -27,6 +28,7 @@ from optimizer.algebra import (
     Aggregate,
     Node,
     Project,
+    RelationToStream,
     Select,
     Window,
     WindowUnit,
@@ -246,12 +248,21 @@ class Measured:
             return replace(node, spec=replace(node.spec, size=filled[node.alias])) if isinstance(node, Window) else node
 
         tree = replace(self.plan.tree, input=transform(self.plan.tree.input, shorter))
-        costing = Costing.of(tree, optimized.catalog, optimized.options.profile, optimized.database)
-        problem = placement_problem(tree, costing, self.plan.units_are)
-        plan = physical_plan(tree, costing, problem, [o.where is Where.DB for o in self.plan.operators])
+        plan = self._estimated(tree, optimized)
         # Spark's own windows copy a tuple into all that will hold it, also those that end after the run.
-        own = {o.id: o.u for o in self.plan.operators if self._form(o) == Form.EXPAND.value}
-        return replace(plan, operators=tuple(replace(o, u=own.get(o.id, o.u)) for o in plan.operators))
+        whole = {o.id: o.u for o in self._estimated(self.plan.tree, optimized).operators}
+        expanded = {o.id for o in self.plan.operators if self._form(o) == Form.EXPAND.value}
+        operators = tuple(replace(o, u=whole[o.id]) if o.id in expanded else o for o in plan.operators)
+        return replace(plan, operators=operators)
+
+    def _estimated(self, tree: RelationToStream, optimized: Optimized) -> PhysicalPlan:
+        """What a tree is estimated at under this plan's placement, with batches and forms as they were in the run."""
+        profile = replace(optimized.options.profile, batch_interval=1 / self.batches)
+        forms = {p.form for p in self.deployment.kept.partials}
+        form = AggregateForm(forms.pop().value) if len(forms) == 1 else None
+        costing = Costing.of(tree, optimized.catalog, profile, optimized.database, form)
+        problem = placement_problem(tree, costing, self.plan.units_are)
+        return physical_plan(tree, costing, problem, [o.where is Where.DB for o in self.plan.operators])
 
     def _leaf(self, leaf: PlanLeaf, estimated: PlanLeaf) -> LeafAnalysis:
         rate, size = self.flows[leaf.id]
