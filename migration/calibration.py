@@ -39,7 +39,7 @@ from optimizer.pinned import placed
 from optimizer.sql.ddl import parse_catalog
 
 START = datetime(2024, 1, 1)
-WARM_UP, MEASURED = 1, 3  # batches
+WARM_UP, MEASURED = 1, 3  # batches of an experiment
 LONGEST = 30.0  # seconds for the batches of one experiment
 _PART = 1_000_000  # tuples that are generated and stored at once
 
@@ -51,7 +51,13 @@ class Calibrated:
     experiments: int
 
 
-def observe(spark: SparkSession, experiment: Experiment, profile: CalibrationProfile, url: str | None) -> Observation:
+def observe(
+    spark: SparkSession,
+    experiment: Experiment,
+    profile: CalibrationProfile,
+    url: str | None,
+    measured: int = MEASURED,
+) -> Observation:
     catalog = _catalog(experiment, profile.batch_interval)
     optimized, plan = _planned(experiment, catalog, profile)
     with TemporaryDirectory(prefix="penstock-calibrate-") as place:
@@ -71,7 +77,7 @@ def observe(spark: SparkSession, experiment: Experiment, profile: CalibrationPro
             _fill(spark, deployment, catalog, experiment.rate)
             deployment.start()
             deadline = monotonic() + LONGEST
-            while len(recorder.parts) <= WARM_UP + MEASURED and monotonic() < deadline and not deployment.wait(0.1):
+            while len(recorder.parts) < WARM_UP + measured and monotonic() < deadline and not deployment.wait(0.1):
                 pass
             deployment.stop()
             parts = recorder.measured(profile.batch_interval)
@@ -135,7 +141,7 @@ class _Recorder:
     def measured(self, batch_seconds: float) -> Parts:
         """Medians over the batches after the warm-up, per second of stream."""
         each = [_Batch(before, after) for before, after in pairwise(self.parts)][WARM_UP - 1 :]
-        each = each[:MEASURED] or [_Batch({}, self.parts[-1])]
+        each = each or [_Batch({}, self.parts[-1])]
 
         def typical(part: Callable[[_Batch], float]) -> float:
             return median(part(batch) for batch in each) / batch_seconds

@@ -24,6 +24,7 @@ from optimizer.errors import PenstockError
 from service.temporary_postgres import available, postgres
 
 MINUTES = {True: 2.0, False: 15.0}  # at most: quick, full
+BATCHES = {True: 2, False: 3}  # measured in each experiment
 _START = 12.0  # seconds that Spark, PostgreSQL and the fit take
 
 
@@ -76,7 +77,7 @@ def _observed(request: Request, before: CalibrationProfile, deadline: float, con
                 console.print(f"the time is over: {len(experiments) - number} experiments of {len(experiments)} left")
                 return
             progress.update(task, description=experiment.what[:60])
-            line = observe(spark, experiment, before, url)
+            line = observe(spark, experiment, before, url, BATCHES[request.quick])
             if request.observations is not None:
                 append(request.observations, line)
             yield line
