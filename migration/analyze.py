@@ -53,7 +53,7 @@ class Trial:
 def analyze(spark: SparkSession, optimized: Optimized, trial: Trial) -> tuple[Analysis, Observation]:
     """Runs the plan on state that is gone afterwards, and measures it."""
     with _temporary_state(trial.url) as state:
-        recorder = _Recorder(trial)
+        recorder = Recorder(trial.on_batch)
         rates = {name: s.rate.value for name, s in optimized.catalog.streams.items() if s.rate}
         settings = Settings(
             state, "console", trial.form, trial.url, False, trial.trigger, rates, recorder.batch, trial.on_message
@@ -61,20 +61,31 @@ def analyze(spark: SparkSession, optimized: Optimized, trial: Trial) -> tuple[An
         deployment = Deployment(spark, optimized.plan, optimized.sql, optimized.catalog, settings)
         try:
             deployment.sink = deployment.batches.sink = _Nowhere()
-            recorder.deployment = deployment
-            arrivals = ArrivalProbe(optimized.plan, optimized.catalog, deployment.kept, deployment.evaluator.state)
-            deployment.batches.observer = arrivals
-            _run(deployment, trial, recorder.samples)
-            _check(deployment, trial, recorder.samples)
-            trial.on_message("measuring the operators one by one")
-            operators = OperatorProbe(deployment)
-            operators.measure()
-            samples = [replace(s, probing=arrivals.spent.get(s.report.batch, 0.0)) for s in recorder.samples]
-            measured = Measured(deployment, samples, _bookkeeping(deployment, samples), arrivals, operators)
-            return measured.analysis(optimized), measured.observation()
+            return analyze_deployment(deployment, optimized, trial, recorder)
         finally:
             deployment.close()
             recorder.deployment = None  # Spark holds on to the callback, and would to the database
+
+
+def analyze_deployment(
+    deployment: Deployment, optimized: Optimized, trial: Trial, recorder: Recorder, earlier: float = 0.0
+) -> tuple[Analysis, Observation]:
+    """Runs and measures a deployment that has not started, whose batches go to `recorder`.
+
+    `earlier` is how many seconds of stream its windows hold already.
+    """
+    recorder.deployment = deployment
+    arrivals = ArrivalProbe(deployment.plan, optimized.catalog, deployment.kept, deployment.evaluator.state)
+    deployment.batches.observer = arrivals
+    _run(deployment, trial, recorder.samples)
+    _check(deployment, trial, recorder.samples)
+    trial.on_message("measuring the operators one by one")
+    operators = OperatorProbe(deployment)
+    operators.measure()
+    samples = [replace(s, probing=arrivals.spent.get(s.report.batch, 0.0)) for s in recorder.samples]
+    bookkeeping = _bookkeeping(deployment, samples)
+    measured = Measured(deployment, samples, bookkeeping, arrivals, operators, round(earlier * 1e6))
+    return measured.analysis(optimized), measured.observation()
 
 
 @contextmanager
@@ -111,8 +122,10 @@ class _Nowhere:
 
 
 @dataclass
-class _Recorder:
-    trial: Trial
+class Recorder:
+    """Takes the batches of a deployment, with what the clock says at the end of each."""
+
+    on_batch: Callable[[BatchReport], None] = lambda report: None
     samples: list[Sample] = field(default_factory=list)
     deployment: Deployment | None = None
 
@@ -120,7 +133,7 @@ class _Recorder:
         assert self.deployment is not None
         newest = max(self.deployment.batches.progress.newest.values(), default=0)
         self.samples.append(Sample(report, newest, dict(self.deployment.clock.parts)))
-        self.trial.on_batch(report)
+        self.on_batch(report)
 
 
 def _run(deployment: Deployment, trial: Trial, samples: list[Sample]) -> None:

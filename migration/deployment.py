@@ -22,12 +22,13 @@ from connectors.duckdb import DuckDb
 from connectors.postgres import Postgres
 from connectors.postgres_parallel import ExecutorStaging
 from connectors.sinks import Sink, open_sink
+from connectors.spark.sliding import Form
 from connectors.spark.state import SpeState
 from migration.batch import Batches
 from migration.evaluate import Evaluator
 from migration.failpoints import failpoint
 from migration.feed import Feed
-from migration.layout import layout
+from migration.layout import Layout, layout
 from migration.metrics import BatchReport, Clock
 from migration.mig import migs
 from migration.progress import Progress
@@ -62,8 +63,7 @@ class Deployment(StreamingRun):
         self.spark, self.plan, self.catalog = spark, plan, catalog
         self._check_runnable()
         self._record = self._claim(sql)
-        fragments = migs(plan, catalog, database(plan.database).dialect)
-        self.kept = layout(plan, settings.form, frozenset().union(*(mig.reads for mig in fragments)))
+        self.kept = kept_by(plan, catalog, settings.form)
         self.database: Database = self._open_database()
         try:
             self._prepare()
@@ -191,6 +191,12 @@ class Deployment(StreamingRun):
     def drop(self) -> None:
         """After `close`: nothing of the deployment is left."""
         drop_state(self.settings.state, self.settings.url)
+
+
+def kept_by(plan: PhysicalPlan, catalog: Catalog, form: Form) -> Layout:
+    """What a deployment of the plan keeps, and where."""
+    fragments = migs(plan, catalog, database(plan.database).dialect)
+    return layout(plan, form, frozenset().union(*(mig.reads for mig in fragments)))
 
 
 def look_ahead(plan: PhysicalPlan, sql: str, settings: Settings) -> None:
