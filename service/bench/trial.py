@@ -92,7 +92,11 @@ def _deployed(
         return
     with TemporaryDirectory(prefix="penstock-trial-", ignore_cleanup_errors=True) as place:
         settings = Settings(
-            Path(place) / "state", f"parquet:{place}/out", trigger=None, rates={STREAM: workload.rate}, on_batch=reports.append
+            Path(place) / "state",
+            f"parquet:{place}/out",
+            trigger=None,
+            rates={STREAM: workload.rate},
+            on_batch=reports.append,
         )
         native = NativeDeployment(fills.spark, plan, workload.sql, workload.catalog, settings)
         try:
