@@ -44,10 +44,11 @@ def paper(
 ) -> None:
     """The experiments of paper 001, section 8, on Spark with DuckDB and with PostgreSQL."""
     from service.bench import paper as experiments
+    from service.bench import quick as subset
 
     if quick:
-        found = experiments.run_quick(output, minutes or experiments.QUICK_MINUTES, url)
-        _finish(experiments.render_quick(found), "", None)
+        found = subset.run(output, minutes or subset.MINUTES, url)
+        _finish(subset.render(found), "", None)
         return
     done = experiments.run_all(
         output,

@@ -1,7 +1,6 @@
 """All experiments of paper 001, section 8, within a budget of time: figures as JSON, pictures, a summary.
 
-The budget is shared out by weight, and what an experiment leaves goes to those after it. The quick run is a fixed
-subset whose ratios are meant to be compared from run to run.
+The budget is shared out by weight, and what an experiment leaves goes to those after it.
 """
 
 from __future__ import annotations
@@ -18,19 +17,14 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 from rich.console import Console
-from rich.table import Table
 
 from optimizer.errors import PenstockError
 from service.bench import accuracy, decision, figure5, figure6, pictures, table2, window_slide
 from service.bench.curve import Basis, Reading
-from service.bench.figure5 import Figure5
 from service.bench.lab import HIGHEST, Failure, Lab, laboratory
 from service.bench.plans import DATABASES, QUERIES, Kind, Query, candidate
-from service.bench.trial import Limits
 
-QUICK_MINUTES, MINUTES = 6.0, 60.0
-QUICK = (("duckdb", ("cq1", "cq3", "cq5")), ("postgres", ("cq4",)))
-QUICK_HIGHEST = 40_000.0
+MINUTES = 60.0
 ACCURACY_RATE = 5_000.0
 WARM_UP_RATE = 1_000.0
 T = TypeVar("T")
@@ -44,7 +38,6 @@ class Run:
     begun: str
     minutes: float  # that it took
     budget: float
-    quick: bool
     cores: int
     machine: str
     versions: dict[str, str]
@@ -102,7 +95,7 @@ def run_all(
             ("accuracy", 1.0, lambda: _accuracy(lab, directory, queries, databases)),
         ]
         _share_out(lab, [step for step in steps if step[0] in only])
-        done = _about(lab, begun, minutes, False, started)
+        done = about(lab, begun, minutes, started)
     write(directory, "paper", done)
     return done
 
@@ -152,13 +145,12 @@ def _accuracy(lab: Lab, directory: Path, queries: Sequence[str], databases: Sequ
     write(directory, "accuracy", accuracy.run(lab, queries, databases, ACCURACY_RATE))
 
 
-def _about(lab: Lab, begun: datetime, budget: float, quick: bool, started: float) -> Run:
+def about(lab: Lab, begun: datetime, budget: float, started: float) -> Run:
     names = ("pyspark", "duckdb", "sqlglot", "pyarrow")
     return Run(
         begun.isoformat(timespec="seconds"),
         (monotonic() - started) / 60,
         budget,
-        quick,
         os.cpu_count() or 0,
         platform.machine(),
         {name: version(name) for name in names} | {"python": platform.python_version()},
@@ -171,81 +163,22 @@ def _about(lab: Lab, begun: datetime, budget: float, quick: bool, started: float
     )
 
 
-# -- quick ------------------------------------------------------------------------------------------------------------
+# -- figures with a bound ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """How many times more the plans picked sustain than a pure plan."""
+def ratio(one: Reading | None, other: Reading | None) -> Reading | None:
+    """None where the ratio is bounded from neither side.
 
-    query: str
-    database: str
-    optimal: Reading | None
-    spe: Reading | None
-    db: Reading | None
-
-    @staticmethod
-    def of(one: Reading | None, other: Reading | None) -> Reading | None:
-        """
-        >>> Ratio.of(Reading(400.0, Basis.AT_LEAST), Reading(100.0, Basis.INTERPOLATED))
-        Reading(value=4.0, basis=<Basis.AT_LEAST: 'at least'>)
-        """
-        if one is None or other is None or not other.value:
-            return None
-        turned = {Basis.AT_LEAST: Basis.AT_MOST, Basis.AT_MOST: Basis.AT_LEAST}
-        bounds = {one.basis, turned.get(other.basis, other.basis)} & set(turned)
-        if len(bounds) > 1:
-            return None  # bounded from neither side
-        basis = bounds.pop() if bounds else Basis.INTERPOLATED
-        return Reading(one.value / other.value, basis)
-
-
-@dataclass(frozen=True)
-class Quick:
-    run: Run
-    ratios: tuple[Ratio, ...]
-    figure5: Figure5
-
-
-def run_quick(
-    directory: Path, minutes: float = QUICK_MINUTES, url: str | None = None, console: Console | None = None
-) -> Quick:
-    started, begun = monotonic(), datetime.now(UTC)
-    databases = [database for database, _ in QUICK]
-    with laboratory(minutes - 0.5, databases, url, None, QUICK_HIGHEST, console) as lab:
-        lab.limits = Limits(batch=lab.limits.batch, measured=4)  # the median of four: ratios should not depend on one
-        warm_up(lab, databases)
-        parts = []
-        for i, (database, queries) in enumerate(QUICK):
-            with lab.within(lab.remaining * (0.7 if i == 0 else 1.0)):
-                parts.append(figure5.run(lab, queries, [database], (Kind.DB, Kind.PANE)))
-        whole = Figure5(
-            tuple(p for part in parts for p in part.panels), tuple(n for part in parts for n in part.left_out)
-        )
-        done = _about(lab, begun, minutes, True, started)
-    ratios = tuple(_ratio(panel) for panel in whole.panels)
-    found = Quick(done, ratios, whole)
-    write(directory, "quick", found)
-    return found
-
-
-def _ratio(panel: figure5.Panel) -> Ratio:
-    pure = {b.kind: b.maximum for b in panel.baselines}
-    return Ratio(panel.query, panel.database, panel.optimal, pure.get(Kind.PANE), pure.get(Kind.DB))
-
-
-def render_quick(found: Quick) -> Table:
-    table = Table(title="Maximum throughput, tuples/s")
-    columns = ("query", "database", "picked plans", "all in Spark", "all in database", "× Spark", "× database")
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("query", "database") else "right")
-    for r in found.ratios:
-        rates = [shown(reading, "{:,.0f}") for reading in (r.optimal, r.spe, r.db)]
-        ratios = [shown(Ratio.of(r.optimal, other), "{:.2f}") for other in (r.spe, r.db)]
-        table.add_row(r.query, r.database, *rates, *ratios)
-    if found.figure5.left_out:
-        table.caption = f"no time for: {'; '.join(found.figure5.left_out)}"
-    return table
+    >>> ratio(Reading(400.0, Basis.AT_LEAST), Reading(100.0, Basis.INTERPOLATED))
+    Reading(value=4.0, basis=<Basis.AT_LEAST: 'at least'>)
+    """
+    if one is None or other is None or not other.value:
+        return None
+    turned = {Basis.AT_LEAST: Basis.AT_MOST, Basis.AT_MOST: Basis.AT_LEAST}
+    bounds = {one.basis, turned.get(other.basis, other.basis)} & set(turned)
+    if len(bounds) > 1:
+        return None
+    return Reading(one.value / other.value, bounds.pop() if bounds else Basis.INTERPOLATED)
 
 
 def shown(reading: Reading | None, form: str) -> str:

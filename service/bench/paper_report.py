@@ -11,8 +11,9 @@ from service.bench.curve import Basis, Reading
 from service.bench.decision import Decision
 from service.bench.figure5 import Figure5
 from service.bench.figure6 import Figure6
-from service.bench.paper import Quick, Ratio, Run, read, shown
+from service.bench.paper import Run, ratio, read, shown
 from service.bench.plans import Kind, label
+from service.bench.quick import Quick, rows_of
 from service.bench.table2 import PAPER, Report
 from service.bench.window_slide import WindowSlide
 
@@ -92,8 +93,8 @@ def _about(run: Run) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in sorted(run.versions.items()))
     failed = [f"- {f.what}: {f.why}" for f in run.failures]
     text = (
-        f"Measured {run.begun} on {run.cores} cores ({run.machine}; {versions}) in {run.minutes:.0f} minutes of a budget "
-        f"of {run.budget:.0f}: {run.trials} trials, B = {run.batch:g} s, {run.measured_batches} batches each, given up "
+        f"Measured {run.begun} on {run.cores} cores ({run.machine}; {versions}) in {run.minutes:.0f} minutes of "
+        f"{run.budget:.0f}: {run.trials} trials, B = {run.batch:g} s, {run.measured_batches} batches each, given up "
         f"after {run.give_up:g} B. Maxima are looked for up to {run.highest:,.0f} tuples/s.\n"
     )
     return text + ("\nTrials that failed:\n" + "\n".join(failed) + "\n" if failed else "")
@@ -141,7 +142,7 @@ def _figure5(found: Figure5, results: Path, page: Path) -> str:
             maxima = [
                 _rate(r) for r in (p.optimal, *(pure.get(k) for k in (Kind.DB, Kind.PANE, Kind.EXPAND, Kind.NATIVE)))
             ]
-            ratios = [shown(Ratio.of(p.optimal, other), "{:.1f}") for other in (spe, pure.get(Kind.DB))]
+            ratios = [shown(ratio(p.optimal, other), "{:.1f}") for other in (spe, pure.get(Kind.DB))]
             rows.append((p.query.upper(), *maxima, *ratios, CLAIMS[p.query]))
         head = (
             "query",
@@ -202,8 +203,8 @@ def _figure6(found: Figure6, results: Path, page: Path) -> str:
     )
     return (
         "## With and without the feasibility check (Figure 6)\n\nWhere all shares one loop (`loop`), the bottleneck is "
-        "the utilization and the check cannot change a pick. Under the paper's rule (`operator`) it can; what is picked "
-        "then runs in the same loop.\n\n"
+        "the utilization and the check cannot change a pick. Under the paper's rule (`operator`) it can; what is "
+        "picked then runs in the same loop.\n\n"
         + _picture(results, page, "figure6", "with and without the check")
         + _table(head, rows)
         + _left_out(found.left_out)
@@ -216,12 +217,12 @@ def _window_slide(found: WindowSlide, results: Path, page: Path) -> str:
     for database, kind in dict.fromkeys((r.database, r.kind) for r in found.rows):
         own = {r.ratio: r for r in found.rows if (r.database, r.kind) == (database, kind)}
         cells = []
-        for ratio in ratios:
-            r = own.get(ratio)
-            unknown = r is None or r.u is None
-            cells.append("-" if unknown or r is None else f"{'≥ ' if r.censored or not r.filled else ''}{r.u:.2f}")
+        for times in ratios:
+            r = own.get(times)
+            known = r is not None and r.u is not None
+            cells.append(f"{'≥ ' if r.censored or not r.filled else ''}{r.u:.2f}" if r and known else "-")
         rows.append((database, kind.value, *cells))
-    head = ("database", "plan", *(f"{ratio:,}" for ratio in ratios))
+    head = ("database", "plan", *(f"{times:,}" for times in ratios))
     return (
         f"## Window over slide\n\nu at {found.rate:,.0f} tuples/s, by window size over slide. After a plan was given "
         "up, longer windows are not tried.\n\n"
@@ -297,9 +298,14 @@ def _accuracy(found: Accuracy) -> str:
 
 
 def _quick(found: Quick) -> str:
-    rows = []
-    for r in found.ratios:
-        ratios = [shown(Ratio.of(r.optimal, other), "{:.2f}") for other in (r.spe, r.db)]
-        rows.append((r.query.upper(), r.database, _rate(r.optimal), _rate(r.spe), _rate(r.db), *ratios))
-    head = ("query", "database", "picked", "all in Spark", "all in database", "× Spark", "× database")
-    return f"## The quick run\n\n`make bench QUICK=1`, {found.run.begun}, tuples/s.\n\n" + _table(head, rows)
+    head = (
+        "query",
+        "database",
+        "rate",
+        "u picked",
+        "u all in Spark",
+        "u all in database",
+        "Spark / picked",
+        "database / picked",
+    )
+    return f"## The quick run\n\n`make bench QUICK=1`, {found.run.begun}.\n\n" + _table(head, rows_of(found))
