@@ -44,6 +44,7 @@ def paper(
 ) -> None:
     """The experiments of paper 001, section 8, on Spark with DuckDB and with PostgreSQL."""
     from service.bench import paper as experiments
+    from service.bench import plans
     from service.bench import quick as subset
 
     if quick:
@@ -53,8 +54,8 @@ def paper(
     done = experiments.run_all(
         output,
         minutes or experiments.MINUTES,
-        tuple(db or experiments.DATABASES),
-        tuple(query or experiments.QUERIES),
+        tuple(db or plans.DATABASES),
+        tuple(query or plans.QUERIES),
         tuple(only or experiments.EXPERIMENTS),
         url,
         highest,

@@ -111,15 +111,23 @@ def next_rate(points: Sequence[Point], lowest: float, highest: float) -> float |
         found = maximum(points)
         assert found is not None
         return min(between, key=lambda r: abs(log(r / found.value)), default=None)
-    if low:  # no further than the load allows if it is proportional to the rate, and a step at least
+    if low:  # four times as much at most, as windows take long to fill; at least a step
         above = [r for r in grid if r > low.rate]
-        reach = low.rate * min(4.0, 1.0 / low.u)
+        reach = min(4.0 * low.rate, _full_at(points, low))
         return max((r for r in above if r <= reach), default=above[0] if above else None)
     if high:
         below = [r for r in grid if r < high.rate]
         reach = high.rate / min(4.0, high.u)
         return max((r for r in below if r <= reach), default=below[0] if below else None)
     return None
+
+
+def _full_at(points: Sequence[Point], low: Point) -> float:
+    """Where u would be 1 on the line through the last two points; through the origin where there is one only."""
+    before = max(
+        (p for p in points if p.rate < low.rate and p.u < low.u), key=lambda p: p.rate, default=Point(0.0, 0.0)
+    )
+    return low.rate + (1.0 - low.u) * (low.rate - before.rate) / (low.u - before.u)
 
 
 def _between(x1: float, y1: float, x2: float, y2: float, x: float) -> float:

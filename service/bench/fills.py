@@ -125,16 +125,16 @@ class Fills:
                 by_length.setdefault(seconds, set()).add(name)
         with self._own(workload, plan, form, lambda report: None, None, {}, keep=True) as deployment:
             for seconds, names in by_length.items():
-                in_spark = any(k.name in names for k in (*kept.in_spark, *kept.partials))
+                in_spark = names & ({k.name for k in kept.in_spark} | {p.name for p in kept.partials})
                 parts = self._parts(workload, seconds, ENTRIES if in_spark else 1)
                 prefill(deployment.batches, STREAM, TIME, parts, names)
         state, url = deployment.settings.state, deployment.settings.url
-        for key, names in absent.items():
+        for key, stores in absent.items():
             if key.kind == "postgres":
                 assert url is not None
-                self._keep(key, url, self._settle(url, names))
+                self._keep(key, url, self._settle(url, stores))
             else:
-                source = state / "store.duckdb" if key.kind == "duckdb" else state / "spark" / names[0]
+                source = state / "store.duckdb" if key.kind == "duckdb" else state / "spark" / stores[0]
                 target = self._place / str(next(self._numbers))
                 shutil.move(source, target)
                 files = [target] if target.is_file() else [p for p in target.rglob("*") if p.is_file()]

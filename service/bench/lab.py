@@ -36,7 +36,7 @@ class OutOfTime(Exception):
 @dataclass(frozen=True)
 class Job:
     name: str
-    run: Callable[[], None]
+    run: Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -166,13 +166,13 @@ def _server(url: str | None) -> Iterator[str]:
         yield url
         return
     try:
-        import pgserver
+        from pgserver.postgres_server import get_server
     except ImportError:
         raise PenstockError(
             "the benches on PostgreSQL need a server: give its address with --url, leave it out with --db duckdb, or "
             "pip install pgserver"
         ) from None
-    server = pgserver.get_server(Path(mkdtemp(prefix="penstock-pg-")), cleanup_mode="delete")
+    server = get_server(Path(mkdtemp(prefix="penstock-pg-")), cleanup_mode="delete")
     try:
         yield str(server.get_uri())
     finally:

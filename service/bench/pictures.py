@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
@@ -36,7 +37,7 @@ NAMES = {
     Kind.NATIVE: "Spark's own query",
 }
 MARKERS = ("o", "s", "^", "D", "v", "P")
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 9,
     "axes.spines.top": False,
