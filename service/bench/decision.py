@@ -20,7 +20,7 @@ from optimizer.optimize import Optimized
 from optimizer.pinned import placed
 from service.bench.curve import GRID, Basis, Point, Reading, maximum
 from service.bench.figure5 import nearest
-from service.bench.lab import Job, Lab
+from service.bench.lab import FIRST, Job, Lab
 from service.bench.plans import Candidate, Kind, Query, candidate, in_spark, way
 from service.bench.trial import How
 
@@ -136,7 +136,7 @@ def placements(optimized: Optimized, whole: bool) -> list[Candidate]:
 
 def _limits(lab: Lab, query: Query, database: str, rates: dict[tuple[str, str], tuple[float, float]]) -> None:
     """Two rates from the maximum throughput of the plan that is picked at it."""
-    picked = candidate(query.optimized(GRID[GRID.index(5_000.0)], database), Kind.OPTIMAL)
+    picked = candidate(query.optimized(FIRST, database), Kind.OPTIMAL)
     top = maximum(lab.search(query, picked))
     assert top is not None
     again = candidate(query.optimized(top.value, database), Kind.OPTIMAL)

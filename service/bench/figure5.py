@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from math import log
 
 from optimizer.explain.sweep import sweep
 from service.bench.curve import GRID, Basis, Point, Reading, maximum, throughput, u_at
-from service.bench.lab import Job, Lab
+from service.bench.lab import FIRST, Job, Lab
 from service.bench.live import STREAM
 from service.bench.plans import Candidate, Kind, Query, candidate, in_spark, predicted
 
@@ -88,10 +89,10 @@ def run(lab: Lab, queries: Sequence[str], databases: Sequence[str], baselines: S
             if kind is Kind.NATIVE and database != databases[0]:
                 continue  # has no database
             pure = candidate(query.optimized(RATES[0], database), kind)
-            first = SLOW if kind in (Kind.EXPAND, Kind.NATIVE) else GRID[GRID.index(5_000.0)]
+            first = SLOW if kind in (Kind.EXPAND, Kind.NATIVE) else FIRST
             jobs.append(Job(f"{query.name} {database} {kind}", partial(lab.search, query, pure, first)))
     for query, database in panels:
-        for before, after in zip(picks[query.name, database], picks[query.name, database][1:], strict=False):
+        for before, after in pairwise(picks[query.name, database]):
             for one in (before, after):
                 name = f"{query.name} {database} where the pick changes, {after.low:,.0f}/s"
                 jobs.append(Job(name, partial(lab.trial, query, one.candidate, nearest(after.low))))
@@ -117,7 +118,7 @@ def nearest(rate: float) -> float:
 
 
 def _first(interval: _Interval) -> float:
-    return max(GRID[GRID.index(5_000.0)], nearest(interval.low))
+    return max(FIRST, nearest(interval.low))
 
 
 def _panel(

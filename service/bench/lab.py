@@ -68,7 +68,7 @@ class Lab:
             found = measure_u(self.fills, query.at(rate), candidate.plan, candidate.how, self.limits)
             if tuples > 1e6:
                 ran = sum(found.batches) * (1 + 1 / self.limits.measured) + 2.0
-                self._per_tuple = max(0.0, monotonic() - started - ran) / tuples
+                self._per_tuple = max(1e-7, (monotonic() - started - ran) / tuples)
             self.trials[key] = found
         return self.trials[key]
 
