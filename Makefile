@@ -2,14 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install test test-all lint demo goldens bench clean
+.PHONY: install test test-all lint demo goldens bench bench-all clean
 
 install: .venv/.installed
 
 .venv/.installed: pyproject.toml
 	@command -v java >/dev/null || echo "note: no java found; running queries needs a JDK 17 or newer (explaining them does not)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test,bench]'
 	@touch $@
 
 lint: install
@@ -31,8 +31,12 @@ goldens: install
 	$(BIN)/python -m tests.goldens
 	$(BIN)/python -m tests.goldens_native_update
 
+# At most an hour for the experiments of paper 001; `make bench QUICK=1` takes 6 minutes, `make bench-all` has the rest.
 bench: install
-	$(BIN)/penstock bench table2 --output benchmarks/results/table2.json
+	$(BIN)/penstock bench paper $(if $(QUICK),--quick)
+	$(if $(QUICK),,$(BIN)/penstock bench report)
+
+bench-all: bench
 	$(BIN)/penstock bench rest --output benchmarks/results/rest.json
 	$(BIN)/penstock bench fuzz --output benchmarks/results/fuzz.json
 	$(BIN)/penstock bench qaware --output benchmarks/results/qaware.json

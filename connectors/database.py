@@ -93,6 +93,9 @@ class Database(Protocol):
 
     def size(self, store: Store) -> StoreSize: ...
 
+    def interrupt(self) -> None:
+        """From another thread: the statement in flight, if there is one, fails."""
+
     def reconnect(self) -> None:
         """After DatabaseUnavailable: opens the session anew, with the views it had."""
 

@@ -173,6 +173,9 @@ class DuckDb:
         files = [p.stat().st_size for p in (self.path, wal) if p is not None and p.exists()]
         return StoreSize(int(rows), sum(files))
 
+    def interrupt(self) -> None:
+        self._connection.interrupt()
+
     def reconnect(self) -> None:
         """Nothing to do: the database is in this process."""
 

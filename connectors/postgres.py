@@ -237,6 +237,9 @@ class Postgres:
         )
         return StoreSize(found.column(0)[0].as_py(), found.column(1)[0].as_py())
 
+    def interrupt(self) -> None:
+        self._session.interrupt()
+
     def drop(self) -> None:
         self._session.execute(f"DROP SCHEMA IF EXISTS {quoted(self.schema)} CASCADE")
         self._forget()

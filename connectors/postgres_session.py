@@ -71,6 +71,12 @@ class Session:
         self.close()
         self._open()
 
+    def interrupt(self) -> None:
+        """From another thread. Nothing in flight, or nothing to reach it by, is nothing to do."""
+        with suppress(dbapi.Error):
+            if self._connection is not None:
+                self._connection.adbc_cancel()
+
     def close(self) -> None:
         self._inside = False
         with suppress(dbapi.Error):

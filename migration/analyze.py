@@ -50,10 +50,10 @@ class Trial:
     enough: Callable[[], bool] = lambda: False  # asked now and then: whether to end before the time
 
 
-def analyze(spark: SparkSession, optimized: Optimized, trial: Trial) -> tuple[Analysis, Observation]:
+def analyze(spark: SparkSession, optimized: Optimized, trial: Trial) -> tuple[Analysis, Observation | None]:
     """Runs the plan on state that is gone afterwards, and measures it."""
     with _temporary_state(trial.url) as state:
-        recorder = _Recorder(trial)
+        recorder = Recorder(trial.on_batch)
         rates = {name: s.rate.value for name, s in optimized.catalog.streams.items() if s.rate}
         settings = Settings(
             state, "console", trial.form, trial.url, False, trial.trigger, rates, recorder.batch, trial.on_message
@@ -61,22 +61,32 @@ def analyze(spark: SparkSession, optimized: Optimized, trial: Trial) -> tuple[An
         deployment = Deployment(spark, optimized.plan, optimized.sql, optimized.catalog, settings)
         try:
             deployment.sink = deployment.batches.sink = _Nowhere()
-            recorder.deployment = deployment
-            arrivals = ArrivalProbe(optimized.plan, optimized.catalog, deployment.kept, deployment.evaluator.state)
-            deployment.batches.observer = arrivals
-            _run(deployment, trial, recorder.samples)
-            _check(deployment, trial, recorder.samples)
-            trial.on_message("measuring the operators one by one")
-            operators = OperatorProbe(deployment)
-            operators.measure()
-            samples = [replace(s, probing=arrivals.spent.get(s.report.batch, 0.0)) for s in recorder.samples]
-            measured = Measured(deployment, samples, bookkeeping(deployment, samples), arrivals, operators)
-            seen = observed(deployment, samples, optimized, "explain --analyze")
-            assert seen is not None, "a run that is checked has evaluated something"
-            return measured.analysis(optimized), seen
+            return analyze_deployment(deployment, optimized, trial, recorder)
         finally:
             deployment.close()
             recorder.deployment = None  # Spark holds on to the callback, and would to the database
+
+
+def analyze_deployment(
+    deployment: Deployment, optimized: Optimized, trial: Trial, recorder: Recorder, earlier: float = 0.0
+) -> tuple[Analysis, Observation | None]:
+    """Runs and measures a deployment that has not started, whose batches go to `recorder`.
+
+    `earlier` is how many seconds of stream its windows hold already.
+    """
+    recorder.deployment = deployment
+    arrivals = ArrivalProbe(deployment.plan, optimized.catalog, deployment.kept, deployment.evaluator.state)
+    deployment.batches.observer = arrivals
+    _run(deployment, trial, recorder.samples)
+    _check(deployment, trial, recorder.samples)
+    trial.on_message("measuring the operators one by one")
+    operators = OperatorProbe(deployment)
+    operators.measure()
+    samples = [replace(s, probing=arrivals.spent.get(s.report.batch, 0.0)) for s in recorder.samples]
+    own = bookkeeping(deployment, samples)
+    measured = Measured(deployment, samples, own, arrivals, operators, round(earlier * 1e6))
+    seen = observed(deployment, samples, optimized, "explain --analyze", round(earlier * 1e6))
+    return measured.analysis(optimized), seen
 
 
 @contextmanager
@@ -113,15 +123,17 @@ class _Nowhere:
 
 
 @dataclass
-class _Recorder:
-    trial: Trial
+class Recorder:
+    """Takes the batches of a deployment, with what the clock says at the end of each."""
+
+    on_batch: Callable[[BatchReport], None] = lambda report: None
     samples: list[Sample] = field(default_factory=list)
     deployment: Deployment | None = None
 
     def batch(self, report: BatchReport) -> None:
         assert self.deployment is not None
         self.samples.append(Sample.of(report, self.deployment))
-        self.trial.on_batch(report)
+        self.on_batch(report)
 
 
 def _run(deployment: Deployment, trial: Trial, samples: list[Sample]) -> None:

@@ -10,6 +10,7 @@ state/dead-letter/      records that could not be read, with the reason
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -28,7 +29,7 @@ from migration.batch import Batches
 from migration.evaluate import Evaluator
 from migration.failpoints import failpoint
 from migration.feed import Feed
-from migration.layout import forms_of, layout
+from migration.layout import Layout, forms_of, layout
 from migration.metrics import BatchReport, Clock
 from migration.mig import migs
 from migration.progress import Progress
@@ -63,8 +64,7 @@ class Deployment(StreamingRun):
         self.spark, self.plan, self.catalog = spark, plan, catalog
         self._check_runnable()
         self._record = self._claim(sql)
-        fragments = migs(plan, catalog, database(plan.database).dialect)
-        self.kept = layout(plan, self._record.forms, frozenset().union(*(mig.reads for mig in fragments)))
+        self.kept = _kept(plan, catalog, self._record.forms)
         self.database: Database = self._open_database()
         try:
             self._prepare()
@@ -192,6 +192,16 @@ class Deployment(StreamingRun):
     def drop(self) -> None:
         """After `close`: nothing of the deployment is left."""
         drop_state(self.settings.state, self.settings.url)
+
+
+def kept_by(plan: PhysicalPlan, catalog: Catalog, form: Form | None) -> Layout:
+    """What a deployment of the plan keeps, and where."""
+    return _kept(plan, catalog, forms_of(plan, form))
+
+
+def _kept(plan: PhysicalPlan, catalog: Catalog, forms: Mapping[str, Form]) -> Layout:
+    fragments = migs(plan, catalog, database(plan.database).dialect)
+    return layout(plan, forms, frozenset().union(*(mig.reads for mig in fragments)))
 
 
 def look_ahead(plan: PhysicalPlan, sql: str, settings: Settings) -> None:

@@ -73,6 +73,7 @@ class Measured:
     bookkeeping: float
     arrivals: ArrivalProbe
     probe: OperatorProbe
+    earlier: int = 0  # microseconds of stream that were in the windows when the run began
 
     def __post_init__(self) -> None:
         self.plan: PhysicalPlan = self.deployment.plan
@@ -151,7 +152,7 @@ class Measured:
         if window.spec.unit is WindowUnit.ROWS:
             return max(1, min(window.spec.size, self.arrivals.tuples.get(window.stream, 0)))
         instant = microseconds(self.probe.ticks[-1].boundaries[window.alias]) if self.probe.ticks else self._evaluated
-        return max(1, min(window.spec.size, instant - self._oldest))
+        return max(1, min(window.spec.size, instant - self._oldest + self.earlier))
 
     @cached_property
     def flows(self) -> dict[str, tuple[float, float]]:

@@ -39,8 +39,13 @@ def bookkeeping(deployment: Deployment, samples: Sequence[Sample]) -> float:
     return max(0.0, median(rest)) if rest else 0.0
 
 
-def observed(deployment: Deployment, samples: Sequence[Sample], optimized: Optimized, what: str) -> Observation | None:
-    """The later half of the batches, without the first ones; None where too little happened to say anything."""
+def observed(
+    deployment: Deployment, samples: Sequence[Sample], optimized: Optimized, what: str, earlier: int = 0
+) -> Observation | None:
+    """The later half of the batches, without the first ones; None where too little happened to say anything.
+
+    `earlier` is how many microseconds of stream the windows held before the first batch.
+    """
     progress = deployment.batches.progress
     first = max(COLD, len(samples) // 2)
     later = samples[first:]
@@ -73,7 +78,7 @@ def observed(deployment: Deployment, samples: Sequence[Sample], optimized: Optim
         forms={p.name.rpartition("_")[0]: p.form.value for p in deployment.kept.partials},
         rates=rates,
         filled={
-            leaf.node.alias: _filled(leaf.node, progress.oldest, middle, later[-1].report.tuples)
+            leaf.node.alias: _filled(leaf.node, progress.oldest - earlier, middle, later[-1].report.tuples)
             for leaf in plan.leaves
             if isinstance(leaf.node, Window)
         },

@@ -75,7 +75,7 @@ def _measured(explanation: Explanation, request: Request) -> Analysis:
             analysis, observation = analyze(spark, explanation.optimized, trial)
     finally:
         spark.stop()
-    if request.observations:
+    if request.observations and observation:
         append(request.observations, observation)
     return analysis
 

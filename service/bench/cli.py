@@ -32,6 +32,51 @@ def table2(
 
 
 @bench.command()
+def paper(
+    quick: Annotated[bool, typer.Option("--quick", help="A fixed subset, with ratios to compare runs by.")] = False,
+    minutes: Annotated[float | None, typer.Option(help="The budget; 60 where not given, 6 with --quick.")] = None,
+    db: Annotated[list[str] | None, typer.Option(help="duckdb, postgres; both where not given.")] = None,
+    query: Annotated[list[str] | None, typer.Option(help="cq1 to cq6; all where not given.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Of the experiments, those to run.")] = None,
+    url: Annotated[str | None, typer.Option(help="PostgreSQL's address; one is started where not given.")] = None,
+    highest: Annotated[float, typer.Option(help="Where the search for a maximum throughput ends.")] = 400_000.0,
+    output: Annotated[Path, typer.Option(help="Where figures and pictures go.")] = Path("benchmarks/results"),
+) -> None:
+    """The experiments of paper 001, section 8, on Spark with DuckDB and with PostgreSQL."""
+    from service.bench import paper as experiments
+    from service.bench import plans
+    from service.bench import quick as subset
+
+    if quick:
+        found = subset.run(output, minutes or subset.MINUTES, url)
+        _finish(subset.render(found), "", None)
+        return
+    done = experiments.run_all(
+        output,
+        minutes or experiments.MINUTES,
+        tuple(db or plans.DATABASES),
+        tuple(query or plans.QUERIES),
+        tuple(only or experiments.EXPERIMENTS),
+        url,
+        highest,
+    )
+    typer.echo(f"{done.trials} trials in {done.minutes:.1f} minutes; figures and pictures are in {output}")
+
+
+@bench.command()
+def report(
+    results: Annotated[Path, typer.Option(help="Where the figures are.")] = Path("benchmarks/results"),
+    output: Annotated[Path, typer.Option(help="The page to write.")] = Path("docs/experiments-paper.md"),
+) -> None:
+    """Writes the page on the experiments of paper 001 from their figures."""
+    from service.bench import paper_report
+
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(paper_report.render(results, output.parent))
+    typer.echo(f"{output} is written")
+
+
+@bench.command()
 def qaware(
     quick: Annotated[bool, typer.Option("--quick", help="50 settings, N up to 10.")] = False, output: Output = None
 ) -> None:

@@ -1,0 +1,237 @@
+"""How good the optimizer's decisions are: placements of a query measured, beside what the model says of them.
+
+For each query and database two rates, one with room and one near the limit of the picked plan. *Regret* is how many
+times worse the picked plan is than the best one measured. A *verdict* is right if the model and the measurement agree
+on whether a plan keeps up. All placements of CQ1, CQ3 and CQ5 are measured; of the others a sample with a fixed seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from math import isfinite
+from random import Random
+
+from connectors.spark.sliding import Form
+from migration.deployment import kept_by
+from optimizer.optimize import Optimized
+from optimizer.pinned import placed
+from service.bench.curve import GRID, Basis, Point, Reading, maximum
+from service.bench.figure5 import nearest
+from service.bench.lab import FIRST, Job, Lab
+from service.bench.plans import Candidate, Kind, Query, candidate, in_spark, way
+from service.bench.trial import How
+
+WHOLE = ("cq1", "cq3", "cq5")
+SAMPLE = 8
+SEED = 7
+ROOM, NEAR = 0.25, 0.85  # of the maximum throughput of the picked plan
+SCREEN = 1_000.0  # a plan that fails here need not be tried at more
+UNDECIDED = 0.05  # u this close to 1 is as good as 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A placement at a rate."""
+
+    plan: str
+    in_spark: tuple[str, ...]
+    how: str
+    predicted: float  # u
+    u: float | None  # not measured: the budget did not reach
+    basis: Basis  # at least: given up, or failing at a lower rate already
+    picked: bool
+
+    @property
+    def undecided(self) -> bool:
+        return self.u is not None and abs(self.u - 1.0) <= UNDECIDED and self.basis is Basis.MEASURED
+
+    @property
+    def right(self) -> bool | None:
+        """Whether model and measurement agree; None where the measurement does not tell."""
+        if self.u is None or (self.basis is Basis.AT_LEAST and self.u <= 1.0):
+            return None
+        return (self.predicted <= 1.0) == (self.u <= 1.0)
+
+
+@dataclass(frozen=True)
+class AtRate:
+    rate: float
+    placements: tuple[Measured, ...]
+    regret: float | None  # in u
+    best: tuple[str, ...] | None  # operators in Spark of the best plan measured
+
+
+@dataclass(frozen=True)
+class Case:
+    query: str
+    database: str
+    complete: bool  # all placements, or a sample
+    rates: tuple[AtRate, ...]
+    throughput_regret: float | None  # maxima interpolated from the measured rates
+    maxima: tuple[Maximum, ...]
+
+
+@dataclass(frozen=True)
+class Maximum:
+    plan: str
+    in_spark: tuple[str, ...]
+    maximum: Reading
+    picked: bool
+
+
+@dataclass(frozen=True)
+class Decision:
+    cases: tuple[Case, ...]
+    measured: int
+    right: int
+    decided: int  # verdicts that could be compared
+    undecided: int  # of those, with u within 5 % of 1
+    misses: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def run(lab: Lab, queries: Sequence[str], databases: Sequence[str]) -> Decision:
+    cases = [
+        (Query.example(q), d)
+        for d in databases
+        for q in (*(q for q in queries if q in WHOLE), *(q for q in queries if q not in WHOLE))
+    ]
+    rates: dict[tuple[str, str], tuple[float, float]] = {}
+    left_out = lab.run("decision: limits", [Job(f"{q.name} {d}", partial(_limits, lab, q, d, rates)) for q, d in cases])
+    jobs = []
+    for which in (0, 1):
+        for query, database in cases:
+            if (query.name, database) in rates:
+                rate = rates[query.name, database][which]
+                chosen = placements(query.optimized(rate, database), query.name in WHOLE)
+                for c in chosen:
+                    name = (
+                        f"{query.name} {database} {rate:,.0f}/s spark: {len(in_spark(c.plan))} operators, {c.plan.id}"
+                    )
+                    jobs.append(Job(name, partial(_measure, lab, query, c, rate)))
+    left_out += lab.run("decision", jobs)
+    found = tuple(_case(lab, q, d, rates[q.name, d]) for q, d in cases if (q.name, d) in rates)
+    return summary(found, left_out)
+
+
+def placements(optimized: Optimized, whole: bool) -> list[Candidate]:
+    """The picked plan first, then all in Spark and all in the database, then others."""
+    first = [candidate(optimized, kind) for kind in (Kind.OPTIMAL, Kind.PANE, Kind.DB)]
+    count = len(optimized.plan.operators)
+    others = [
+        p
+        for p in (placed(optimized, list(in_db)) for in_db in product((False, True), repeat=count))
+        if isfinite(p.cost.utilization)
+    ]
+    if not whole:
+        Random(SEED).shuffle(others)
+    found: dict[str, Candidate] = {}
+    for c in (*first, *(Candidate(p, way(p)) for p in others)):
+        found.setdefault(c.plan.id, c)
+    return list(found.values())[: None if whole else SAMPLE]
+
+
+def _limits(lab: Lab, query: Query, database: str, rates: dict[tuple[str, str], tuple[float, float]]) -> None:
+    """Two rates from the maximum throughput of the plan that is picked at it."""
+    picked = candidate(query.optimized(FIRST, database), Kind.OPTIMAL)
+    top = maximum(lab.search(query, picked))
+    assert top is not None
+    again = candidate(query.optimized(top.value, database), Kind.OPTIMAL)
+    if again.id != picked.id:
+        top = max((top, maximum(lab.search(query, again, nearest(top.value))) or top), key=lambda r: r.value)
+    rates[query.name, database] = nearest(ROOM * top.value), max(r for r in GRID if r <= max(NEAR * top.value, GRID[0]))
+
+
+def _measure(lab: Lab, query: Query, c: Candidate, rate: float) -> None:
+    known = lab.points(query, c)
+    if any(p.u > 1.0 and p.rate < rate for p in known):
+        return  # fails already
+    if rate > SCREEN and _holds_windows(query, c, rate) and lab.trial(query, c, SCREEN).u > 1.0:
+        return
+    lab.trial(query, c, rate)
+
+
+def _holds_windows(query: Query, c: Candidate, rate: float) -> bool:
+    """Whether Spark keeps whole windows, which take long to fill."""
+    kept = kept_by(c.plan, query.at(rate).catalog, Form(c.how.value))
+    return bool(kept.in_spark) or (c.how is How.EXPAND and bool(kept.partials))
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+
+def _case(lab: Lab, query: Query, database: str, rates: tuple[float, float]) -> Case:
+    whole = query.name in WHOLE
+    points: dict[str, tuple[Candidate, list[Point]]] = {}
+    found = []
+    for rate in dict.fromkeys(rates):
+        optimized = query.optimized(rate, database)
+        rows = []
+        for c in placements(optimized, whole):
+            known = lab.points(query, c)
+            points[c.id] = c, known
+            rows.append(_measured(c, known, rate, c.plan.id == optimized.plan.id))
+        found.append(at_rate(rate, rows))
+    picked = query.optimized(rates[1], database).plan.id
+    maxima = [
+        Maximum(c.plan.id, in_spark(c.plan), top, c.plan.id == picked)
+        for c, known in points.values()
+        if (top := maximum(known)) is not None
+    ]
+    return Case(query.name, database, whole, tuple(found), throughput_regret(maxima), tuple(maxima))
+
+
+def _measured(c: Candidate, known: Sequence[Point], rate: float, picked: bool) -> Measured:
+    here = next((p for p in known if p.rate == rate), None)
+    failing = max((p for p in known if p.rate < rate and p.u > 1.0), key=lambda p: p.rate, default=None)
+    u, basis = None, Basis.MEASURED
+    if here is not None:
+        u, basis = here.u, Basis.AT_LEAST if here.censored else Basis.MEASURED
+    elif failing is not None:
+        u, basis = failing.u, Basis.AT_LEAST
+    return Measured(c.plan.id, in_spark(c.plan), c.how, c.plan.cost.bottleneck, u, basis, picked)
+
+
+def at_rate(rate: float, rows: Sequence[Measured]) -> AtRate:
+    known = [r for r in rows if r.u is not None]
+    exact = [r for r in known if r.basis is Basis.MEASURED]
+    picked = next((r for r in known if r.picked), None)
+    best = min(exact, key=lambda r: r.u or 0.0, default=None)
+    regret = picked.u / best.u if picked and best and picked.u and best.u else None
+    return AtRate(rate, tuple(rows), regret, best.in_spark if best else None)
+
+
+def throughput_regret(maxima: Sequence[Maximum]) -> float | None:
+    """How many times more tuples the best plan sustains; 1 where the picked one is the best."""
+    picked = next((m.maximum.value for m in maxima if m.picked), None)
+    return (
+        max(m.maximum.value for m in maxima if m.maximum.basis is not Basis.AT_MOST or m.picked) / picked
+        if picked
+        else None
+    )
+
+
+def summary(cases: Sequence[Case], left_out: tuple[str, ...]) -> Decision:
+    rows = [(case, at, m) for case in cases for at in case.rates for m in at.placements]
+    decided = [(case, at, m) for case, at, m in rows if m.right is not None]
+    misses = []
+    for case, at, m in decided:
+        if not m.right:
+            close = " (undecided)" if m.undecided else ""
+            where = ", ".join(m.in_spark) or "nothing"
+            misses.append(
+                f"{case.query} {case.database} {at.rate:,.0f}/s, in Spark {where}: "
+                f"predicted {m.predicted:.2f}, measured {'≥ ' if m.basis is Basis.AT_LEAST else ''}{m.u:.2f}{close}"
+            )
+    return Decision(
+        tuple(cases),
+        sum(m.u is not None for _, _, m in rows),
+        sum(bool(m.right) for _, _, m in decided),
+        len(decided),
+        sum(m.undecided for _, _, m in decided),
+        tuple(misses),
+        left_out,
+    )

@@ -1,0 +1,167 @@
+"""The plans picked at rising rates, what they sustain, and the maximum throughput of pure plans (paper 001, Figure 5).
+
+u of a plan grows with the rate, so a plan is measured only on the way to its maximum and where the pick changes;
+throughputs at the other rates are interpolated, and marked so. Spark's own query (`native`) begins with empty windows
+and its u only grows from there: its maximum is an upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from math import log
+
+from optimizer.explain.sweep import sweep
+from service.bench.curve import GRID, Basis, Point, Reading, maximum, throughput, u_at
+from service.bench.lab import FIRST, Job, Lab
+from service.bench.live import STREAM
+from service.bench.plans import Candidate, Kind, Query, candidate, in_spark, predicted
+
+RATES = (1_000.0, 2_000.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0)
+BASELINES = (Kind.DB, Kind.PANE, Kind.EXPAND, Kind.NATIVE)
+SLOW = 1_000.0  # where the search for plans that copy tuples begins
+
+
+@dataclass(frozen=True)
+class Picked:
+    """A plan and the rates at which the optimizer picks it; `until` is None where no other follows."""
+
+    plan: str
+    how: str
+    in_spark: tuple[str, ...]
+    since: float
+    until: float | None
+    maximum: Reading | None
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    rate: float  # requested
+    plan: str
+    predicted: float  # u
+    u: Reading | None
+    throughput: Reading | None
+
+
+@dataclass(frozen=True)
+class Baseline:
+    kind: Kind
+    maximum: Reading | None
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    query: str
+    database: str
+    picked: tuple[Picked, ...]
+    steps: tuple[Step, ...]
+    optimal: Reading | None  # the highest rate at which the plan picked for it keeps up
+    baselines: tuple[Baseline, ...]
+
+
+@dataclass(frozen=True)
+class Figure5:
+    panels: tuple[Panel, ...]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Interval:
+    low: float
+    high: float | None
+    candidate: Candidate
+
+
+def run(lab: Lab, queries: Sequence[str], databases: Sequence[str], baselines: Sequence[Kind] = BASELINES) -> Figure5:
+    panels = [(Query.example(q), d) for d in databases for q in queries]
+    picks = {(q.name, d): intervals(q, d, lab.highest) for q, d in panels}
+    jobs = []
+    for query, database in panels:
+        for interval in picks[query.name, database]:
+            name = f"{query.name} {database} picked from {interval.low:,.0f}/s"
+            jobs.append(Job(name, partial(lab.search, query, interval.candidate, _first(interval))))
+    for kind in baselines:
+        for query, database in panels:
+            if kind is Kind.NATIVE and database != databases[0]:
+                continue  # has no database
+            pure = candidate(query.optimized(RATES[0], database), kind)
+            first = SLOW if kind in (Kind.EXPAND, Kind.NATIVE) else FIRST
+            jobs.append(Job(f"{query.name} {database} {kind}", partial(lab.search, query, pure, first)))
+    for query, database in panels:
+        for before, after in pairwise(picks[query.name, database]):
+            for one in (before, after):
+                name = f"{query.name} {database} where the pick changes, {after.low:,.0f}/s"
+                jobs.append(Job(name, partial(lab.trial, query, one.candidate, nearest(after.low))))
+    left_out = lab.run("Figure 5", jobs)
+    return Figure5(tuple(_panel(lab, q, d, picks[q.name, d], baselines, databases[0]) for q, d in panels), left_out)
+
+
+def intervals(query: Query, database: str, highest: float) -> list[_Interval]:
+    """Which plan is picked from where to where; feasible or not is not asked."""
+    found: list[_Interval] = []
+    for part in sweep(query.optimized(RATES[0], database), STREAM, RATES[0], highest):
+        picked = candidate(part.optimized, Kind.OPTIMAL)
+        if found and found[-1].candidate.id == picked.id:
+            continue
+        if found:
+            found[-1] = _Interval(found[-1].low, part.low, found[-1].candidate)
+        found.append(_Interval(part.low, None, picked))
+    return found
+
+
+def nearest(rate: float) -> float:
+    return min(GRID, key=lambda r: abs(log(r / rate)))
+
+
+def _first(interval: _Interval) -> float:
+    return max(FIRST, nearest(interval.low))
+
+
+def _panel(
+    lab: Lab, query: Query, database: str, picks: list[_Interval], baselines: Sequence[Kind], with_native: str
+) -> Panel:
+    picked = []
+    for p in picks:
+        points = lab.points(query, p.candidate)
+        plan = p.candidate.plan
+        picked.append(Picked(plan.id, p.candidate.how, in_spark(plan), p.low, p.high, maximum(points), tuple(points)))
+    top = optimal(picked)
+    steps = []
+    for rate in _rates(top, lab.highest):
+        at = query.optimized(rate, database)
+        chosen = candidate(at, Kind.OPTIMAL)
+        points = lab.points(query, chosen)
+        u = u_at(points, rate)
+        steps.append(
+            Step(rate, chosen.plan.id, predicted(chosen.plan, at).cost.bottleneck, u, throughput(points, rate))
+        )
+    pure = []
+    for kind in baselines:
+        own = candidate(query.optimized(RATES[0], with_native if kind is Kind.NATIVE else database), kind)
+        points = lab.points(query, own)
+        pure.append(Baseline(kind, maximum(points), tuple(points)))
+    return Panel(query.name, database, tuple(picked), tuple(steps), top, tuple(pure))
+
+
+def optimal(picked: Sequence[Picked]) -> Reading | None:
+    """The highest rate at which the plan that is picked there keeps up."""
+    best: Reading | None = None
+    for p in picked:
+        if p.maximum is None or p.maximum.value < p.since:
+            continue
+        within = p.until is None or p.maximum.value <= p.until
+        own = p.maximum if within else Reading(p.until or 0.0, Basis.INTERPOLATED)
+        best = own if best is None or own.value > best.value else best
+    return best
+
+
+def _rates(top: Reading | None, highest: float) -> list[float]:
+    """The paper's, and then twice as much until the picked plan has failed."""
+    found = list(RATES)
+    while top is not None and found[-1] < min(top.value, highest):
+        found.append(2 * found[-1])
+    return found

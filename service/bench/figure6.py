@@ -1,0 +1,83 @@
+"""What the feasibility check is worth: the plans picked with and without it, measured where they differ (paper 001,
+section 8.4, Figure 6).
+
+Where everything shares one loop, the bottleneck is the utilization, and the check cannot change the pick. The paper
+gives every operator a unit of its own, so its rule is asked as well; what is picked then runs in the same loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from costmodel.profile import default_profile
+from optimizer.placement.problem import Units
+from service.bench.curve import Reading, throughput
+from service.bench.figure5 import RATES
+from service.bench.lab import Job, Lab
+from service.bench.plans import Candidate, Kind, Query, candidate, in_spark
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A rate at which the two picks are not the same."""
+
+    rate: float
+    checked: tuple[str, ...]  # operators in Spark, with the check
+    unchecked: tuple[str, ...]
+    checked_throughput: Reading | None
+    unchecked_throughput: Reading | None
+
+
+@dataclass(frozen=True)
+class Panel:
+    query: str
+    database: str
+    units: str
+    rates: tuple[float, ...]  # that were asked about
+    differences: tuple[Difference, ...]  # none: the picks are equal at all of them
+
+
+@dataclass(frozen=True)
+class Figure6:
+    panels: tuple[Panel, ...]
+    left_out: tuple[str, ...]
+
+
+def run(lab: Lab, queries: Sequence[str], databases: Sequence[str]) -> Figure6:
+    rates = [r for r in (*RATES, *(RATES[-1] * 2**i for i in range(1, 5))) if r <= lab.highest]
+    rules = list(dict.fromkeys((Units(default_profile().units), Units.OPERATOR)))
+    panels = [(Query.example(q), d, rule) for rule in rules for d in databases for q in queries]
+    picks = {(q.name, d, rule): _picks(q, d, rule, rates) for q, d, rule in panels}
+    jobs = []
+    for query, database, rule in panels:
+        for rate, both in picks[query.name, database, rule]:
+            for one in both:
+                name = f"{query.name} {database} by {rule}, {rate:,.0f}/s"
+                jobs.append(Job(name, partial(lab.trial, query, one, rate)))
+    left_out = lab.run("Figure 6", jobs)
+    found = []
+    for query, database, rule in panels:
+        differing = tuple(_difference(lab, query, rate, *both) for rate, both in picks[query.name, database, rule])
+        found.append(Panel(query.name, database, rule.value, tuple(rates), differing))
+    return Figure6(tuple(found), left_out)
+
+
+def _picks(
+    query: Query, database: str, rule: Units, rates: Sequence[float]
+) -> list[tuple[float, tuple[Candidate, Candidate]]]:
+    """Where they differ: the rate, the pick with the check, and the one without."""
+    found = []
+    for rate in rates:
+        checked, unchecked = (
+            candidate(query.optimized(rate, database, check, rule), Kind.OPTIMAL) for check in (True, False)
+        )
+        if checked.id != unchecked.id:
+            found.append((rate, (checked, unchecked)))
+    return found
+
+
+def _difference(lab: Lab, query: Query, rate: float, checked: Candidate, unchecked: Candidate) -> Difference:
+    through = [throughput(lab.points(query, one), rate) for one in (checked, unchecked)]
+    return Difference(rate, in_spark(checked.plan), in_spark(unchecked.plan), through[0], through[1])

@@ -1,0 +1,143 @@
+"""One plan at one rate: u, the seconds of work per second of stream (paper 001, section 5), as the runtime has it.
+
+The runtime is a serial loop: a batch is read, shipped to the stores, and its ticks are evaluated, one after the other.
+A plan sustains a rate if batches of B seconds of stream take at most B seconds. So the stream is read as fast as it
+goes, in batches of B seconds over full windows, and u is what such a batch takes, over B. A batch that takes several
+times B is given up: its u is a lower bound, and the trial is called censored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import monotonic
+
+from pyspark.sql import SparkSession
+
+from connectors.spark.sliding import Form
+from migration.deployment import Deployment, kept_by
+from migration.metrics import BatchReport, Share
+from migration.native import NativeDeployment
+from migration.streaming import Settings
+from optimizer.errors import PenstockError
+from optimizer.physical import PhysicalPlan
+from service.bench.fills import Fills, worth_filling
+from service.bench.live import STREAM, Workload, tuples_of
+from service.bench.steady import memory
+
+
+class How(StrEnum):
+    """The way in which Spark aggregates windows; `native` is the whole query as one query of Spark's."""
+
+    PANE = "pane"
+    EXPAND = "expand"
+    NATIVE = "native"
+
+
+@dataclass(frozen=True)
+class Limits:
+    batch: float = 2.0  # B, seconds of stream in a batch
+    warm_up: int = 1  # batches before those that count
+    measured: int = 2
+    give_up: float = 3.0  # times B
+    starting: float = 10.0  # seconds more for the first batch, in which Spark compiles the plan; no part of its u
+
+
+@dataclass(frozen=True)
+class Trial:
+    rate: float
+    u: float
+    censored: bool  # u is at least this
+    filled: bool  # windows were full; otherwise u only grows from here
+    batches: tuple[float, ...]  # seconds of each that counts
+    ticks: int  # in those
+    shares: dict[str, float]  # of u; the rest is Spark's bookkeeping
+    memory: int  # bytes, of driver and JVM
+    wall: float  # seconds that the trial took, with making the windows
+
+
+def measure_u(fills: Fills, workload: Workload, plan: PhysicalPlan, how: How, limits: Limits) -> Trial:
+    """The workload's pace and limits are the trial's own; its rate, its query and the plan's database count."""
+    started = monotonic()
+    batches = limits.warm_up + limits.measured
+    paced = replace(workload, pace="full", batch_seconds=limits.batch, limit=batches * limits.batch)
+    reports: list[BatchReport] = []
+    with _deployed(fills, paced, plan, how, reports) as deployment:
+        lost = _run(deployment, fills.spark, reports, limits)
+        seconds = _durations(deployment, limits)
+    if len(seconds) >= limits.measured:
+        lost = None  # what came after the last batch that counts: Spark's own query closes its windows
+    form = None if how is How.NATIVE else Form(how.value)
+    filled = form is not None and worth_filling(paced, kept_by(plan, paced.catalog, form))
+    done = [r for r in reports if r.batch >= limits.warm_up]
+    shares = {s.value: sum(r.shares[s] for r in done) / (limits.batch * max(len(done), 1)) for s in Share}
+    # A batch that was given up is slower than any that was not; where one was, its time is the bound.
+    u = max([median(seconds)] if seconds and lost is None else [*seconds, lost or 0.0]) / limits.batch
+    ticks = sum(r.ticks for r in done)
+    return Trial(
+        workload.rate, u, lost is not None, filled, tuple(seconds), ticks, shares, memory(), monotonic() - started
+    )
+
+
+@contextmanager
+def _deployed(
+    fills: Fills, workload: Workload, plan: PhysicalPlan, how: How, reports: list[BatchReport]
+) -> Iterator[Deployment | NativeDeployment]:
+    if how is not How.NATIVE:
+        with fills.deployed(workload, plan, Form(how.value), reports.append) as deployment:
+            yield deployment
+        return
+    with TemporaryDirectory(prefix="penstock-trial-", ignore_cleanup_errors=True) as place:
+        settings = Settings(
+            Path(place) / "state",
+            f"parquet:{place}/out",
+            trigger=None,
+            rates={STREAM: workload.rate},
+            on_batch=reports.append,
+        )
+        native = NativeDeployment(fills.spark, plan, workload.sql, workload.catalog, settings)
+        try:
+            yield native
+        finally:
+            native.close()
+
+
+def _run(
+    deployment: Deployment | NativeDeployment, spark: SparkSession, reports: list[BatchReport], limits: Limits
+) -> float | None:
+    """To the end of the stream, or until a batch takes too long: then the seconds that it had taken."""
+    deployment.start()
+    begun, done = monotonic(), 0
+    while not deployment.wait(0.05):
+        now = monotonic()
+        if len(reports) > done:
+            begun, done = now, len(reports)
+        if now - begun > limits.give_up * limits.batch + (0.0 if done else limits.starting):
+            _cancel(deployment, spark)
+            return now - begun - (0.0 if done else limits.starting)
+    return None
+
+
+def _cancel(deployment: Deployment | NativeDeployment, spark: SparkSession) -> None:
+    """Ends the batch in flight. Stopping the query would wait for it; without its jobs and statements it fails."""
+    assert deployment.query is not None
+    deployment.stop_asked.set()
+    deadline = monotonic() + 60.0
+    while deployment.query.isActive and monotonic() < deadline:
+        spark.sparkContext.cancelAllJobs()
+        if isinstance(deployment, Deployment):
+            deployment.database.interrupt()
+        with suppress(PenstockError):  # that it was cancelled
+            deployment.wait(0.3)
+
+
+def _durations(deployment: Deployment | NativeDeployment, limits: Limits) -> list[float]:
+    """Seconds of the batches that count, from trigger to commit."""
+    assert deployment.query is not None
+    found = [p for p in deployment.query.recentProgress if tuples_of(p)]
+    return [p.durationMs["triggerExecution"] / 1000 for p in found if p.batchId >= limits.warm_up]
