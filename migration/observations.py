@@ -6,15 +6,13 @@ tomorrow. All times are seconds, of one execution: at a tick, or on one batch's 
 
 from __future__ import annotations
 
-import os
-import platform
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from costmodel.machine import fingerprint
 from optimizer.errors import PenstockError
 
 
@@ -48,7 +46,7 @@ class MigSeen(_Line):
 class Observation(_Line):
     version: Literal[1] = 1
     at: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    machine: str = Field(default_factory=lambda: machine())
+    machine: str = Field(default_factory=fingerprint)
     plan: str
     database: str
     drive: Literal["slide", "tuple"]
@@ -60,12 +58,6 @@ class Observation(_Line):
     loop: float = Field(description="seconds per batch that belong to no operator, bookkeeping among them")
     operators: tuple[OperatorSeen, ...]
     migs: tuple[MigSeen, ...]
-
-
-def machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    versions = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "duckdb"))
-    return f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.machine()}; {versions}"
 
 
 def append(path: Path, observation: Observation) -> None:

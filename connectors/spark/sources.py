@@ -50,8 +50,8 @@ def open_stream(spark: SparkSession, stream: Stream, columns: tuple[str, ...], r
         found = "no connector" if connector is None else f"the unknown connector {connector!r}"
         known = ", ".join(_CONNECTORS)
         raise PenstockError(f"stream {stream.name} has {found}; write WITH (connector = …) with one of {known}")
-    if rate is None and stream.rate is not None:
-        rate = stream.rate.value
+    if rate is None:
+        rate = stream.offered
     try:
         return _CONNECTORS[str(connector)](spark, stream, columns, rate)
     except PenstockError as error:
