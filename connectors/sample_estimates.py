@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import ceil, exp, floor, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +43,8 @@ def distinct(frequencies: Mapping[int, int], population: int | None = None) -> M
     """`frequencies` says how many values were seen once, twice, …; `population` is a table's number of rows.
 
     >>> found = distinct({1: 10, 2: 10, 3: 80})
-    >>> found.value, round(found.low, 1), round(found.high, 1)
-    (104.1, 101.0, 116.8)
+    >>> found.value, int(found.low), int(found.high)
+    (105.0, 101, 121)
     >>> distinct({1: 10, 3: 5}, population=25)
     Measured(value=15.0, low=None, high=None, sample=25)
     """
@@ -56,30 +56,30 @@ def distinct(frequencies: Mapping[int, int], population: int | None = None) -> M
     if once == 0 or sample < 2:
         low, high = _all_seen(frequencies, seen, sample)
         return _capped(float(seen), low, high, sample, population)
-    part = sample / population if population else 0.0
-    unseen = _unseen(once, twice, sample, part)
-    variance = _variance(once, twice, seen + unseen, sample, part)
+    unseen, variance = (
+        _of_table(once, twice, sample, population) if population else _of_stream(once, twice, seen, sample)
+    )
     reach = exp(Z * sqrt(log(1 + variance / unseen**2))) if unseen > 0 else 1.0
     return _capped(seen + unseen, seen + unseen / reach, seen + unseen * reach, sample, population)
 
 
-def _unseen(once: int, twice: int, sample: int, part: float) -> float:
-    """The values not seen; with `part` of a finite population seen, fewer of them are left to be found."""
-    if part > 0:
-        odds = part / (1 - part)
-        return once**2 / (sample / (sample - 1) * 2 * max(twice, 0.5) + odds * once)
-    if twice == 0:
-        return (sample - 1) / sample * once * (once - 1) / 2
-    return (sample - 1) / sample * once**2 / (2 * twice)
-
-
-def _variance(once: int, twice: int, total: float, sample: int, part: float) -> float:
+def _of_stream(once: int, twice: int, seen: int, sample: int) -> tuple[float, float]:
+    """The number of values not seen, and its variance."""
     left = (sample - 1) / sample
     if twice == 0:
-        wide = left * once * (once - 1) / 2 + left**2 * once * (2 * once - 1) ** 2 / 4 - left**2 * once**4 / (4 * total)
-        return max(wide, 0.0) * (1 - part)
+        unseen = left * once * (once - 1) / 2
+        spread = left * once * (once - 1) / 2 + left**2 * once * (2 * once - 1) ** 2 / 4
+        return unseen, max(spread - left**2 * once**4 / (4 * (seen + unseen)), 0.0)
     ratio = once / twice
-    return twice * (left * ratio**2 / 2 + left**2 * ratio**3 + left**2 * ratio**4 / 4) * (1 - part)
+    return left * once * ratio / 2, twice * (left * ratio**2 / 2 + left**2 * ratio**3 + left**2 * ratio**4 / 4)
+
+
+def _of_table(once: int, twice: int, sample: int, population: int) -> tuple[float, float]:
+    """The same, where a part of a finite population was seen and only the rest is left to be found."""
+    odds, double = sample / (population - sample), 2 * sample / (sample - 1) * max(twice, 0.5)
+    unseen = once**2 / (double + odds * once)
+    grown = (double * unseen**2 + once**2 * unseen) ** 2 / once**5
+    return unseen, unseen + grown + double**2 / max(twice, 0.5) * (unseen / once) ** 4
 
 
 def _all_seen(frequencies: Mapping[int, int], seen: int, sample: int) -> tuple[float, float]:
@@ -92,10 +92,10 @@ def _all_seen(frequencies: Mapping[int, int], seen: int, sample: int) -> tuple[f
 
 
 def _capped(value: float, low: float, high: float, sample: int, population: int | None) -> Measured:
-    most = float(population) if population is not None else MAX_RATE
-    return Measured(
-        value=round(min(value, most), 1), low=min(low, value, most), high=max(min(high, most), value), sample=sample
-    )
+    """There is a whole number of values, so the interval begins and ends with one."""
+    most = population if population is not None else int(MAX_RATE)
+    value = round(min(value, most), 1)
+    return Measured(value=value, low=min(floor(low), value), high=max(min(ceil(high), most), value), sample=sample)
 
 
 def rate(times_us: NDArray[np.int64]) -> Measured | None:
@@ -124,7 +124,7 @@ def _student(degrees: int) -> float:
     """The 97.5% quantile of Student's t, by the Cornish-Fisher expansion from four degrees of freedom on.
 
     >>> [round(_student(n), 2) for n in (1, 4, 9, 99)]
-    [12.71, 2.78, 2.26, 1.98]
+    [12.71, 2.77, 2.26, 1.98]
     """
     few = {1: 12.706, 2: 4.303, 3: 3.182}
     if degrees in few:

@@ -35,6 +35,7 @@ from tests.postgres_server import postgres_url
 
 START = datetime(2026, 3, 1)
 TUPLES, PER_SECOND, KEYS = 3000, 100, 25
+SECONDS = 120.0  # files end before, on any machine
 QUERY = """
 SELECT r.k, count(*) AS n FROM readings [RANGE 10 SECONDS SLIDE 1 SECOND] AS r
 JOIN rooms AS m ON r.k = m.k WHERE r.v > 75 AND m.floor = 1 GROUP BY r.k
@@ -75,7 +76,7 @@ CREATE STATISTICS ON readings (k, name) WITH (distinct = 3);
 
 
 def analyzed(spark: SparkSession, catalog: Catalog, *queries: str, tuples: int = 100_000) -> Analysis:
-    return analyze_catalog(lambda: spark, catalog, interests(catalog, queries), Effort(10.0, tuples))
+    return analyze_catalog(lambda: spark, catalog, interests(catalog, queries), Effort(SECONDS, tuples))
 
 
 def relation(found: Analysis, name: str) -> RelationStatistics:
@@ -161,7 +162,7 @@ def test_plans_rest_on_what_was_found(spark: SparkSession, place: Path) -> None:
 def test_the_smart_plugs(spark: SparkSession) -> None:
     catalog = parse_catalog((EXAMPLES / "catalog.sql").read_text())
     found = relation(analyzed(spark, catalog, (EXAMPLES / "cq1.sql").read_text()), "plugs")
-    assert found.sample == 20_000  # ten seconds
+    assert found.sample == 100_000  # of two minutes at 2,000 a second, what is enough
     assert found.rate is not None
     assert found.rate.value == pytest.approx(2000, rel=0.001)
     assert distinct(found, "house_id", "household_id", "plug_id").value == 2125
@@ -198,7 +199,7 @@ def test_the_command_writes_what_explain_uses(spark: SparkSession, place: Path) 
     catalog, query = place / "house.sql", place / "query.sql"
     catalog.write_text(catalog_text(place))
     query.write_text(QUERY)
-    said = CliRunner().invoke(app, ["analyze", str(catalog), "--query", str(query), "--for", "5s"])
+    said = CliRunner().invoke(app, ["analyze", str(catalog), "--query", str(query), "--for", "120s"])
     assert said.exit_code == 0, said.output
     assert "distinct k, name" in said.output
     assert read_statistics(place / "house.stats.json").relations[0].name == "rooms"

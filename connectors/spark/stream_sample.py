@@ -23,6 +23,8 @@ from connectors.types import arrow_type
 from optimizer.catalog import Stream
 from optimizer.errors import PenstockError
 
+START_SECONDS = 30.0
+
 
 def sample_stream(
     spark: SparkSession, stream: Stream, seconds: float, most: int, enough: Callable[[], bool] = lambda: False
@@ -54,12 +56,13 @@ class _Listener:
         self._columns, self._schema, self._most = columns, schema, most
         self._batches: list[pa.Table] = []
         self._count = 0
-        self._busy, self._full = threading.Lock(), threading.Event()
+        self._busy, self._first, self._full = threading.Lock(), threading.Event(), threading.Event()
 
     def _batch(self, frame: DataFrame, _: int) -> None:
         with self._busy:
             if self._full.is_set():
                 return
+            self._first.set()
             found = frame.select(*(F.col(f"`{name.replace('`', '``')}`") for name in self._columns))
             table = found.limit(self._most - self._count).toArrow().cast(self._schema)
             self._batches.append(table)
@@ -71,11 +74,12 @@ class _Listener:
         with TemporaryDirectory(prefix="penstock-analyze-") as checkpoint:
             writer = self._frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", checkpoint)
             query = (writer.trigger(availableNow=True) if self._ends else writer).start()
-            deadline = time.monotonic() + seconds
+            # The time counts from the first batch on: Spark's first query of a session takes a while to start.
+            deadline = time.monotonic() + START_SECONDS + seconds
             while not query.awaitTermination(0.2):  # type: ignore[arg-type]  # fractions work
-                if self._full.is_set() or enough() or (time.monotonic() >= deadline and self._count):
-                    break
-                if time.monotonic() >= deadline + seconds:  # it is still silent
+                if self._first.is_set():
+                    deadline = min(deadline, time.monotonic() + seconds)
+                if self._full.is_set() or enough() or time.monotonic() >= deadline:
                     break
             with self._busy:
                 self._full.set()
