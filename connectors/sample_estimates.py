@@ -4,7 +4,8 @@ Distinct values: Chao's estimator, which infers the values not seen from those s
 for a stream, which has no end, and its form for sampling without replacement (Chao and Lin 2012) for a table of known
 size, which becomes exact as the sample becomes the table. Its interval is the log-normal one of Chao 1987. It supposes
 that tuples are drawn independently; a stream's first seconds are not quite that, and where its keys come in turns the
-sample has to see a few turns.
+sample has to see a few turns. Where frequencies differ much, it is a lower bound: values too rare to come even once
+leave no trace in the sample.
 
 Rates: the mean and the variance of counts over pieces of event time of equal length, with Student's t. Pieces are
 taken as independent; bursts longer than a piece make the interval too narrow.
@@ -53,25 +54,29 @@ def distinct(frequencies: Mapping[int, int], population: int | None = None) -> M
     if population is not None and sample >= population:
         return Measured(value=seen, sample=sample)
     once, twice = frequencies.get(1, 0), frequencies.get(2, 0)
-    if once == 0 or sample < 2:
+    if once <= 1:
         low, high = _all_seen(frequencies, seen, sample)
         return _capped(float(seen), low, high, sample, population)
-    unseen, variance = (
-        _of_table(once, twice, sample, population) if population else _of_stream(once, twice, seen, sample)
-    )
-    reach = exp(Z * sqrt(log(1 + variance / unseen**2))) if unseen > 0 else 1.0
+    if population is None and once == sample:
+        return _no_repeats(once)
+    unseen, variance = _of_table(once, twice, sample, population) if population else _of_stream(once, twice, sample)
+    reach = exp(Z * sqrt(log(1 + variance / unseen**2)))
     return _capped(seen + unseen, seen + unseen / reach, seen + unseen * reach, sample, population)
 
 
-def _of_stream(once: int, twice: int, seen: int, sample: int) -> tuple[float, float]:
+def _no_repeats(sample: int) -> Measured:
+    """Of a stream in which no value came twice one can say only how many there are at least.
+
+    Among fewer than n²/6 values, n draws would have met one twice in 95 of 100 samples.
+    """
+    pairs_seen = sample * (sample - 1)
+    return _capped(sample + pairs_seen / 2, sample + pairs_seen / 6, MAX_RATE, sample, None)
+
+
+def _of_stream(once: int, twice: int, sample: int) -> tuple[float, float]:
     """The number of values not seen, and its variance."""
-    left = (sample - 1) / sample
-    if twice == 0:
-        unseen = left * once * (once - 1) / 2
-        spread = left * once * (once - 1) / 2 + left**2 * once * (2 * once - 1) ** 2 / 4
-        return unseen, max(spread - left**2 * once**4 / (4 * (seen + unseen)), 0.0)
-    ratio = once / twice
-    return left * once * ratio / 2, twice * (left * ratio**2 / 2 + left**2 * ratio**3 + left**2 * ratio**4 / 4)
+    left, ratio = (sample - 1) / sample, once / max(twice, 1)
+    return left * once * ratio / 2, max(twice, 1) * left * ratio**2 * (0.5 + left * ratio + left * ratio**2 / 4)
 
 
 def _of_table(once: int, twice: int, sample: int, population: int) -> tuple[float, float]:
@@ -83,7 +88,7 @@ def _of_table(once: int, twice: int, sample: int, population: int) -> tuple[floa
 
 
 def _all_seen(frequencies: Mapping[int, int], seen: int, sample: int) -> tuple[float, float]:
-    """No value came only once: each that came i times might have been missed with a probability of about e^-i."""
+    """Hardly a value came only once: one that came i times might have been missed with a probability of about e^-i."""
     missed = sum(values * exp(-times) for times, values in frequencies.items())
     if seen == 0 or missed >= seen:
         return float(seen), float(seen)
@@ -134,7 +139,7 @@ def _student(degrees: int) -> float:
         (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96,
         (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384,
     )
-    return Z + sum(term / degrees**power for power, term in enumerate(terms, 1))
+    return Z + sum(term / float(degrees) ** power for power, term in enumerate(terms, 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Selectivity:
     """
 
     relations: tuple[str, ...]
-    predicate: exp.Expression
+    predicate: exp.Expr
     share: Figure
 
 

@@ -101,7 +101,7 @@ class _Query:
 
     @staticmethod
     def of(tree: RelationToStream) -> _Query:
-        computed = {}
+        computed: dict[tuple[str, str], Scalar] = {}
         for node in post_order(tree):
             if isinstance(node, Aggregate | Project):
                 items = node.keys if isinstance(node, Aggregate) else node.items

@@ -154,9 +154,16 @@ def _merged(relation: Relation, found: RelationStatistics, where: str) -> Relati
             raise StatisticsError(f"{where} is stale: {found.name} has no column {lacking}; {_REMEDY}")
         key = frozenset(columns.columns)
         known[key] = _column_set(known.get(key, ColumnSet(key)), columns)
-    measured = tuple(_selectivity(p, where) for p in found.predicates)
-    kept = (s for s in relation.selectivities if all(s.predicate != m.predicate for m in measured))
-    return replace(relation, statistics=tuple(known.values()), selectivities=(*measured, *kept))
+    shares = _selectivities(relation.selectivities, found.predicates, where)
+    return replace(relation, statistics=tuple(known.values()), selectivities=shares)
+
+
+def _selectivities(
+    before: tuple[Selectivity, ...], found: tuple[PredicateStatistics, ...], where: str
+) -> tuple[Selectivity, ...]:
+    measured = [_selectivity(predicate, where) for predicate in found]
+    kept = [s for s in before if all(s.predicate != m.predicate for m in measured)]
+    return (*measured, *kept)
 
 
 def _column_set(before: ColumnSet, found: ColumnStatistics) -> ColumnSet:

@@ -56,16 +56,13 @@ def analyze(
             texts.append(text)
     with errors_for_people(str(catalog)):
         from connectors.spark.analyze_catalog import Effort, analyze_catalog
-        from connectors.spark.session import spark_session
+        from connectors.spark.session import spark_on_demand
 
-        wanted = interests(known, texts)
-        found = analyze_catalog(
-            lambda: spark_session(master, settings),
-            known,
-            wanted,
-            Effort(listen, sample),
-            lambda name: console.print(f"sampling {name}", markup=False),
-        )
+        def sampling(name: str) -> None:
+            console.print(f"sampling {name}", markup=False)
+
+        with spark_on_demand(master, settings) as session:
+            found = analyze_catalog(session, known, interests(known, texts), Effort(listen, sample), sampling)
         for name, reason in found.passed_over.items():
             console.print(f"passed over {name}: {reason}", markup=False, soft_wrap=True)
         if not found.statistics.relations:

@@ -18,7 +18,7 @@ from connectors import sample_estimates as estimates
 from connectors.sample_estimates import Side
 from costmodel.flow import Source
 from costmodel.spread import wilson
-from optimizer.catalog import Catalog
+from optimizer.catalog import MAX_RATE, Catalog
 from optimizer.histogram import Histogram
 from optimizer.interests import interests
 from optimizer.optimize import Options, optimize
@@ -126,6 +126,14 @@ def test_distinct_values_are_at_least_those_seen_and_at_most_the_rows(seen: dict
         assert found.value <= sample + more
     if found.low is not None and found.high is not None:
         assert found.low <= found.value <= found.high
+
+
+def test_values_that_never_come_twice_have_no_upper_bound() -> None:
+    assert covered(10**9, lambda rng: estimates.distinct(frequencies(rng.integers(0, 10**9, 5000)))) >= 0.9
+    found = estimates.distinct({1: 5000})
+    assert found.low is not None
+    assert found.high is not None
+    assert (found.low > 10**6, found.high) == (True, MAX_RATE)
 
 
 def test_a_rate_of_random_arrivals() -> None:

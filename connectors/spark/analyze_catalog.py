@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from connectors.sample_figures import Sample, SampledFigures
 from connectors.spark.stream_sample import sample_stream
 from connectors.table_sample import sample_table
-from optimizer.catalog import Catalog, Stream
+from optimizer.catalog import Catalog, Stream, Table
 from optimizer.errors import PenstockError
 from optimizer.interests import Interests
 from optimizer.statistics import Statistics, catalog_hash
@@ -44,7 +44,8 @@ def analyze_catalog(
     """A relation that cannot be read is passed over with the reason; Spark is started for streams only."""
     samples: list[Sample] = []
     passed_over: dict[str, str] = {}
-    for relation in (*catalog.tables.values(), *catalog.streams.values()):
+    relations: list[Stream | Table] = [*catalog.tables.values(), *catalog.streams.values()]
+    for relation in relations:
         on_relation(relation.name)
         try:
             if isinstance(relation, Stream):

@@ -76,8 +76,9 @@ def _head(explanation: Explanation) -> str:
     found = explanation.ranges
     lines = [
         f"plan {plan.id}   {drive}   spark + {plan.database}   {profile}",
-        f"{verdict}   Cb {load(plan.cost.bottleneck)}{_range(found and found.bottleneck)} ({busiest.id})   "
-        f"Cu {load(plan.cost.utilization)}{_range(found and found.utilization)}   " + limit_words(explanation.max_rate),
+        f"{verdict}   Cb {load(plan.cost.bottleneck)}{_range(found.bottleneck if found else None)} ({busiest.id})   "
+        f"Cu {load(plan.cost.utilization)}{_range(found.utilization if found else None)}   "
+        + limit_words(explanation.max_rate),
         "phase one  " + _phase_one(optimized, orders),
         "phase two  " + (f"{search.phase_two}, {proven}{examined}" if options.hints.phase_two else "off, all in spark"),
     ]
