@@ -122,7 +122,8 @@ def rate(times_us: NDArray[np.int64]) -> Measured | None:
     counts = np.histogram(inside, pieces, (first, first + pieces * length * 1e6))[0] / length
     value = float(counts.mean())
     reach = _student(pieces - 1) * float(counts.std(ddof=1)) / sqrt(pieces) if pieces > 1 else value
-    return Measured(value=value, low=max(value - reach, 0.0), high=value + reach, sample=sample)
+    least = 1 / seconds  # there was at least one tuple
+    return Measured(value=value, low=min(max(value - reach, least), value), high=value + reach, sample=sample)
 
 
 def _student(degrees: int) -> float:

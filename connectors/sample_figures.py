@@ -202,7 +202,7 @@ def _as_number(column: Column, relation: str) -> exp.Expr | None:
 
 
 def _table(name: str) -> exp.Table:
-    return exp.to_table(exp.to_identifier(name, quoted=True).sql())
+    return exp.Table(this=exp.to_identifier(name, quoted=True))
 
 
 def _rows(table: pa.Table) -> list[tuple[object, ...]]:

@@ -91,10 +91,10 @@ def run(
         run(request, Panel())
 
 
-def emit(query: Query, catalog: CatalogFile) -> None:
+def emit(query: Query, catalog: CatalogFile, statistics: UseStatistics = True) -> None:
     """Print the query as one plain PySpark program, as a Spark user would write it."""
     with errors_for_people(str(catalog)):
-        known = read_catalog(catalog)
+        known = read_catalog(catalog, statistics)
     with errors_for_people(str(query)):
         from connectors.spark.native import native_script
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 
 import pytest
 from fastapi.testclient import TestClient
@@ -130,6 +131,20 @@ def test_a_plan_that_may_fall_behind_is_told() -> None:
 
 def _keeps_up(catalog: Catalog, rate: float) -> bool:
     return optimize(SQL, catalog, Options(rates={"plugs": rate})).plan.cost.feasible
+
+
+@pytest.mark.parametrize(
+    "sql", [SQL, SQL.replace(W, "[ROWS 1000 SLIDE 10]"), f"SELECT v FROM plugs {W} WHERE v > 3000"]
+)
+def test_intervals_that_begin_at_nothing(sql: str) -> None:
+    catalog = known(0.0, 0.0, 1.0)
+    rate = Figure(1.0, Source.ANALYZED, Spread(1e-6, 1e9, 1000))
+    unsure = replace(catalog, streams={"plugs": replace(catalog.streams["plugs"], rate=rate)})
+    result = ranges(optimize(sql, unsure))
+    assert result is not None
+    for spread in (result.bottleneck, result.utilization):
+        assert 0 <= spread.low < spread.high < inf
+    json.loads(explain(sql, unsure, format="json", ranges=True))
 
 
 def test_known_figures_have_no_range() -> None:
