@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from connectors.sample_figures import Sample
 from connectors.spark.failures import cause_of
-from connectors.spark.records import MALFORMED
+from connectors.spark.records import MALFORMED, quoted
 from connectors.spark.sources import computed_rows, open_stream
 from connectors.types import arrow_type
 from optimizer.catalog import Stream
@@ -48,11 +48,11 @@ class _Listener:
     def __init__(
         self, spark: SparkSession, stream: Stream, columns: tuple[str, ...], schema: pa.Schema, most: int
     ) -> None:
-        # One file at a time, oldest first: the tuples are neighbours in time, which a rate is made of.
-        source = open_stream(spark, replace(stream, options={"maxfilespertrigger": 1.0, **stream.options}), columns)
-        frame = source.frame
-        self._frame = frame.where(F.col(MALFORMED).isNull()) if source.can_be_malformed else frame
         self._ends = stream.options.get("connector") == "files"
+        if self._ends:  # one at a time, oldest first: the tuples are neighbours in time, which a rate is made of
+            stream = replace(stream, options={"maxfilespertrigger": 1.0, **stream.options})
+        source = open_stream(spark, stream, columns)
+        self._frame = source.frame.where(F.col(MALFORMED).isNull()) if source.can_be_malformed else source.frame
         self._columns, self._schema, self._most = columns, schema, most
         self._batches: list[pa.Table] = []
         self._count = 0
@@ -63,7 +63,7 @@ class _Listener:
             if self._full.is_set():
                 return
             self._first.set()
-            found = frame.select(*(F.col(f"`{name.replace('`', '``')}`") for name in self._columns))
+            found = frame.select(*(F.col(quoted(name)) for name in self._columns))
             table = found.limit(self._most - self._count).toArrow().cast(self._schema)
             self._batches.append(table)
             self._count += table.num_rows
@@ -76,12 +76,14 @@ class _Listener:
             query = (writer.trigger(availableNow=True) if self._ends else writer).start()
             # The time counts from the first batch on: Spark's first query of a session takes a while to start.
             deadline = time.monotonic() + START_SECONDS + seconds
-            while not query.awaitTermination(0.2):  # type: ignore[arg-type]  # fractions work
-                if self._first.is_set():
-                    deadline = min(deadline, time.monotonic() + seconds)
-                if self._full.is_set() or enough() or time.monotonic() >= deadline:
-                    break
-            with self._busy:
-                self._full.set()
-            query.stop()
+            try:
+                while not query.awaitTermination(0.2):  # type: ignore[arg-type]  # fractions work
+                    if self._first.is_set():
+                        deadline = min(deadline, time.monotonic() + seconds)
+                    if self._full.is_set() or enough() or time.monotonic() >= deadline:
+                        break
+            finally:
+                with self._busy:
+                    self._full.set()
+                query.stop()
         return pa.concat_tables(self._batches) if self._batches else self._schema.empty_table()
