@@ -14,6 +14,8 @@ from enum import IntEnum, StrEnum
 from fractions import Fraction
 from math import lcm
 
+from costmodel.spread import Spread
+
 LARGEST = 1e200  # estimates stop here: infinities would turn into NaN further up
 
 
@@ -46,6 +48,14 @@ class Estimate:
     what: str
     value: float
     source: Source
+    spread: Spread | None = None
+    is_share: bool = False  # and so at most 1
+    figure: str = ""  # what it is whatever the alias, where `what` is not that already
+
+    @property
+    def name(self) -> str:
+        """One figure has one name, also where a query uses it under several aliases."""
+        return self.figure or self.what
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def analyze(spark: SparkSession, optimized: Optimized, trial: Trial) -> tuple[An
     """Runs the plan on state that is gone afterwards, and measures it."""
     with _temporary_state(trial.url) as state:
         recorder = Recorder(trial.on_batch)
-        rates = {name: s.rate.value for name, s in optimized.catalog.streams.items() if s.rate}
+        rates = {name: s.offered for name, s in optimized.catalog.streams.items() if s.offered}
         settings = Settings(
             state, "console", trial.form, trial.url, False, trial.trigger, rates, recorder.batch, trial.on_message
         )

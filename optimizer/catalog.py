@@ -9,7 +9,9 @@ from math import isfinite
 from sqlglot import exp
 
 from costmodel.flow import Source
+from costmodel.spread import Spread
 from optimizer.errors import HintError
+from optimizer.histogram import Histogram
 
 MAX_RATE = 1e12  # tuples per second, or rows of a stored table
 
@@ -23,21 +25,27 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A statistic and where it came from."""
+    """A statistic, where it came from, and how far it may be off where it was sampled."""
 
     value: float
     source: Source = Source.CATALOG
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSet:
-    """What is known of some columns of one relation together: distinct values; for a single column also its range."""
+    """What is known of some columns of one relation together: distinct values; for a single column also its range.
+
+    `source` is that of the range. Times count in seconds since 1970.
+    """
 
     columns: frozenset[str]
     distinct: Figure | None = None
     low: float | None = None
     high: float | None = None
-    nulls: float | None = None
+    nulls: Figure | None = None
+    source: Source = Source.CATALOG
+    histogram: Histogram | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ class Selectivity:
     """
 
     relations: tuple[str, ...]
-    predicate: exp.Expression
+    predicate: exp.Expr
     share: Figure
 
 
@@ -68,6 +76,14 @@ class Stream:
     statistics: tuple[ColumnSet, ...] = ()
     selectivities: tuple[Selectivity, ...] = ()
 
+    @property
+    def offered(self) -> float | None:
+        """The rate for a connector that makes its own tuples: the one asked for, not one that was measured of it."""
+        if self.rate is not None and self.rate.source is not Source.ANALYZED:
+            return self.rate.value
+        declared = self.options.get("rate")
+        return declared if isinstance(declared, float) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -85,6 +101,7 @@ class Catalog:
     streams: Mapping[str, Stream] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
     text: str = ""
+    assumed: Mapping[str, float] = field(default_factory=dict)
 
     def relation(self, name: str) -> Stream | Table | None:
         return self.streams.get(name) or self.tables.get(name)
@@ -109,3 +126,7 @@ class Catalog:
                     f"a rate is given for {name}, but the catalog has no such stream or table (it has: {known})"
                 )
         return replace(self, streams=streams, tables=tables)
+
+    def assuming(self, figures: Mapping[str, float]) -> Catalog:
+        """What if: other values for some of the figures that explain lists, by `Estimate.name`."""
+        return replace(self, assumed={**self.assumed, **figures})

@@ -7,6 +7,7 @@ Every figure taken from outside is noted with its source, for explain.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from sqlglot import exp
 
 from costmodel import flow as flows
 from costmodel.flow import LARGEST, Drive, Estimate, Flow, Source
+from costmodel.spread import Spread
 from optimizer.algebra import (
     Aggregate,
     Emission,
@@ -34,9 +36,10 @@ from optimizer.algebra import (
     leaves,
     post_order,
     referenced,
+    text,
 )
 from optimizer.catalog import Catalog, Column, Figure, Stream, Table
-from optimizer.selectivity import default_share, range_bound
+from optimizer.selectivity import Domain, default_share, range_bound
 from optimizer.structure import Structure
 
 DEFAULT_RATE = 1000.0
@@ -85,10 +88,14 @@ class Estimator:
 
     # -- what the catalog says --------------------------------------------------------------------------------------
 
-    def note(self, what: str, figure: Figure | None, default: float) -> Figure:
-        used = figure or Figure(default, Source.DEFAULT)
-        self.notes.setdefault(what, Estimate(what, used.value, used.source))
+    def note(self, what: str, figure: Figure | None, default: float, is_share: bool = False) -> Figure:
+        used = self._assumed(what, figure or Figure(default, Source.DEFAULT))
+        self.notes.setdefault(what, Estimate(what, used.value, used.source, used.spread, is_share))
         return used
+
+    def _assumed(self, name: str, figure: Figure) -> Figure:
+        other = self.catalog.assumed.get(name)
+        return figure if other is None else Figure(other, figure.source)
 
     def rate(self, stream: str) -> Figure:
         declared = self.note(f"rate of {stream}", self.catalog.streams[stream].rate, DEFAULT_RATE)
@@ -234,17 +241,19 @@ class Estimator:
         what = f"distinct {', '.join(sorted(names))} of {relation.name}"
         if names in declared:
             return self.note(what, declared[names], 0.0)
-        value, source, left = 1.0, Source.CATALOG, set(names)
+        value, source, left, spread = 1.0, Source.CATALOG, set(names), Spread(1.0, 1.0)
         for part in sorted((columns for columns in declared if columns <= names), key=lambda c: (-len(c), sorted(c))):
             if part <= left:
                 source = Source.CATALOG if left == names else Source.DERIVED  # parts are taken as independent
                 value, left = value * declared[part].value, left - part
+                spread = _times(spread, declared[part])
         if left:
             value, source = value * max(size * DEFAULT_GROUPING, 1.0), Source.DEFAULT
         for whole in declared:  # a part has at most as many values as a whole it belongs to
             if names < whole:
                 value = min(value, declared[whole].value)
-        return self.note(what, Figure(value, source), 0.0)
+        sampled = spread if spread.sample and not left else None
+        return self.note(what, Figure(value, source, sampled), 0.0)
 
     # -- selectivities ----------------------------------------------------------------------------------------------
 
@@ -263,7 +272,8 @@ class Estimator:
         for (column, upwards), share_above in bounds.items():
             below = bounds.get((column, False))
             if upwards and below is not None:
-                value *= max(share_above + below - 1.0, 0.0)
+                present = self._domain(column).present if isinstance(column, exp.Column) else 1.0
+                value *= max(share_above + below - present, 0.0)
             elif upwards or (column, True) not in bounds:
                 value *= share_above
         return Figure(value, source)
@@ -273,14 +283,27 @@ class Estimator:
         self.notes.setdefault(estimate.what, estimate)
         return Figure(estimate.value, estimate.source)
 
-    def _share(self, predicate: Scalar) -> Figure:
+    def _share(self, predicate: Scalar, what: str) -> Estimate:
+        name = self._name(predicate, what)
+        figure = self._assumed(name or what, self._known_share(predicate))
+        return Estimate(what, figure.value, figure.source, figure.spread, True, name)
+
+    def _name(self, predicate: Scalar, what: str) -> str:
+        """A selection's name whatever the alias: a query that reads a stream twice rests on one figure."""
+        used = referenced(predicate)
+        leaf = self.relations.get(next(iter(used))) if len(used) == 1 else None
+        if leaf is None:
+            return ""
+        return f"{_under(what, leaf.alias, '')} of {self._relation(leaf).name}"
+
+    def _known_share(self, predicate: Scalar) -> Figure:
         owners = {alias: self.relations[alias] for alias in referenced(predicate) if alias in self.relations}
         if owners and len(owners) == len(referenced(predicate)):
             named = {a: leaf.stream if isinstance(leaf, Window) else leaf.table for a, leaf in owners.items()}
             declared = self._declared(predicate, named)
             if declared is not None:
                 return declared
-        return Figure(*default_share(predicate, self._domain))
+        return default_share(predicate, self._domain)
 
     def _declared(self, predicate: Scalar, named: dict[str, str]) -> Figure | None:
         """A selectivity the catalog gives for this very predicate."""
@@ -293,17 +316,17 @@ class Estimator:
             column.set("table", exp.to_identifier(named[column.table], quoted=True))
         return next((f.share for f in facts if f.predicate == plain), None)
 
-    def _domain(self, column: exp.Column) -> tuple[float | None, float | None, float | None, float | None]:
-        """Distinct values, smallest, largest, share of NULLs: what the catalog says of a leaf's column."""
+    def _domain(self, column: exp.Column) -> Domain:
+        """What is known of a leaf's column."""
         leaf = self.relations.get(column.table)
         if leaf is None:
-            return (None, None, None, None)
+            return Domain()
         declared = self._column(column.table, column.name)
-        nulls = 0.0 if declared and not declared.nullable else None
+        nulls = Figure(0.0) if declared and not declared.nullable else None
         one = next((s for s in self._relation(leaf).statistics if s.columns == {column.name}), None)
         if one is None:
-            return (None, None, None, nulls)
-        return (one.distinct.value if one.distinct else None, one.low, one.high, one.nulls or nulls)
+            return Domain(nulls=nulls)
+        return Domain(one.distinct, one.low, one.high, one.nulls or nulls, one.source, one.histogram)
 
     def join_share(self, node: Join) -> Figure:
         """Keys to one relation of the right side count as one composite key, then the residue as a selection."""
@@ -332,8 +355,29 @@ class Estimator:
         for sides in ((key.left, key.right), (key.right, key.left)):
             figure = self._declared(exp.EQ(this=sides[0].copy(), expression=sides[1].copy()), named)
             if figure is not None:
-                return Figure(figure.value, figure.source)
+                return self.note(" = ".join(self._plain(side, named) for side in sides), figure, 0.0, is_share=True)
         return None
+
+    def _plain(self, side: Scalar, named: dict[str, str]) -> str:
+        """A join key under the names of the relations."""
+        what = text(side)
+        for alias in referenced(side):
+            what = _under(what, alias, f"{named[alias]}.")
+        return what
+
+
+def _times(spread: Spread, part: Figure) -> Spread:
+    other = part.spread or Spread(part.value, part.value)
+    sample = min(filter(None, (spread.sample, other.sample)), default=0)
+    return Spread(spread.low * other.low, spread.high * other.high, sample)
+
+
+def _under(what: str, alias: str, qualifier: str) -> str:
+    """
+    >>> _under("p.value > 0.9 * p.most", "p", "")
+    'value > 0.9 * most'
+    """
+    return re.sub(rf"\b{re.escape(alias)}[.]", lambda _: qualifier, what)
 
 
 def _matched(groups: list[list[EquiKey]], alias: str, names: frozenset[str], left: bool) -> list[Scalar] | None:

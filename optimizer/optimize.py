@@ -220,9 +220,14 @@ def search_placement(problem: PlacementProblem, options: Options) -> Placement:
 def replanned(optimized: Optimized, rates: Mapping[str, float]) -> Optimized:
     """The best plan of the same query at other rates."""
     options = replace(optimized.options, rates={**optimized.options.rates, **rates})
-    known = optimized.catalog.with_rates(rates)
+    return reoptimized(replace(optimized, options=options), optimized.catalog.with_rates(rates))
+
+
+def reoptimized(optimized: Optimized, known: Catalog) -> Optimized:
+    """The best plan of the same query under other statistics."""
     read = optimized.steps[:-1]  # all but phase one's
-    return _optimize_tree(optimized.sql, optimized.written, read, known, options, optimized.search.bind_ms)
+    written, options = optimized.written, optimized.options
+    return _optimize_tree(optimized.sql, written, read, known, options, optimized.search.bind_ms)
 
 
 def show(tree: RelationToStream) -> str:

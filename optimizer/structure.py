@@ -14,7 +14,6 @@ from sqlglot import exp
 from costmodel.flow import Estimate
 from optimizer import algebra
 from optimizer.algebra import EquiKey, Node, Scalar, outputs, referenced, text
-from optimizer.catalog import Figure
 
 
 @dataclass
@@ -25,13 +24,11 @@ class Structure:
     _groups: dict[int, tuple[Sequence[EquiKey], list[list[EquiKey]]]] = field(default_factory=dict)
     _columns: dict[int, tuple[Scalar, frozenset[tuple[str, str]]]] = field(default_factory=dict)
 
-    def share(self, predicate: Scalar, estimated: Callable[[Scalar], Figure]) -> Estimate:
+    def share(self, predicate: Scalar, estimated: Callable[[Scalar, str], Estimate]) -> Estimate:
         """The selectivity of a predicate, under its text."""
         known = self._shares.get(id(predicate))
         if known is None:
-            figure = estimated(predicate)
-            known = (predicate, Estimate(text(predicate), figure.value, figure.source))
-            self._shares[id(predicate)] = known
+            known = self._shares[id(predicate)] = (predicate, estimated(predicate, text(predicate)))
         return known[1]
 
     def aliases(self, node: Node) -> frozenset[str]:

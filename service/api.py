@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from json import dumps
 from typing import Annotated, Literal
@@ -13,11 +14,12 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, Strict, StrictBool
 from starlette.exceptions import HTTPException
 
+from costmodel.profile import CalibrationProfile, default_profile
 from optimizer.catalog import MAX_RATE, Catalog
 from optimizer.errors import PenstockError, SqlError
 from optimizer.explain.api import Format, render
 from optimizer.explain.document import PlanDocument, document
-from optimizer.explain.explanation import Explanation, SweepRange, explain_plan
+from optimizer.explain.explanation import Explanation, ProfileNote, SweepRange, explain_plan
 from optimizer.hints import Hints
 from optimizer.optimize import Options, Search, optimize
 from optimizer.physical import Where
@@ -30,6 +32,17 @@ from service.plan_cache import Kept, PlanCache, content_hash
 PROBLEM = "application/problem+json"
 MAX_BODY = 8 * MAX_TEXT  # bytes: a query and a catalog of the greatest length, in UTF-8
 Rate = Annotated[float, Strict(), Field(gt=0, le=MAX_RATE)]
+Profile = tuple[CalibrationProfile, str, str | None]  # with its name, and why it may not fit
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What the service was started with."""
+
+    catalogs: Mapping[str, Catalog]
+    profile: CalibrationProfile
+    profile_name: str
+    warning: str | None
 
 
 class _Model(BaseModel):
@@ -65,6 +78,7 @@ class PlanRequest(_Model):
     search: Search = Search.EXACT
     feasibility_check: StrictBool = True
     units: Units | None = None
+    ranges: StrictBool = Field(default=False, description="add how certain the costs and the choice are")
 
 
 class PlanResponse(_Model):
@@ -126,9 +140,9 @@ class ProblemError(Exception):
         self.problem = problem
 
 
-def create_app(catalogs: Mapping[str, Catalog] | None = None) -> FastAPI:
+def create_app(catalogs: Mapping[str, Catalog] | None = None, profile: Profile | None = None) -> FastAPI:
     """An application of its own, with its own cache; `catalogs` are the registered ones."""
-    registered = dict(catalogs or {})
+    registered = Registered(dict(catalogs or {}), *(profile or (default_profile(), "default", None)))
     cache: PlanCache[PlanRequest] = PlanCache()
     app = FastAPI(
         title="Penstock",
@@ -175,7 +189,7 @@ def create_app(catalogs: Mapping[str, Catalog] | None = None) -> FastAPI:
 
     @app.get("/healthz", summary="Whether the service answers")
     def healthz() -> Health:
-        return Health(catalogs=sorted(registered), plans=len(cache))
+        return Health(catalogs=sorted(registered.catalogs), plans=len(cache))
 
     app.add_middleware(BodyLimit, limit=MAX_BODY, refusal=_answer(_TOO_LARGE))
     _install_errors(app)
@@ -183,7 +197,7 @@ def create_app(catalogs: Mapping[str, Catalog] | None = None) -> FastAPI:
     return app
 
 
-def _text(kept: Kept[PlanRequest], to: Format, registered: Mapping[str, Catalog]) -> str:
+def _text(kept: Kept[PlanRequest], to: Format, registered: Registered) -> str:
     """The plan as it was written for an earlier request, or planned once more for a format that is new."""
     if to not in kept.texts:
         explanation = _explain(kept.request, registered)
@@ -192,8 +206,8 @@ def _text(kept: Kept[PlanRequest], to: Format, registered: Mapping[str, Catalog]
     return kept.texts[to]
 
 
-def _explain(request: PlanRequest, registered: Mapping[str, Catalog]) -> Explanation:
-    catalog = _catalog(request, registered)
+def _explain(request: PlanRequest, registered: Registered) -> Explanation:
+    catalog = _catalog(request, registered.catalogs)
     hints = request.hints
     options = Options(
         database=request.database,
@@ -202,9 +216,13 @@ def _explain(request: PlanRequest, registered: Mapping[str, Catalog]) -> Explana
         search=request.search,
         feasibility_check=request.feasibility_check,
         units=request.units,
+        profile=registered.profile,
+        profile_name=registered.profile_name,
     )
     over = SweepRange(request.sweep.stream, request.sweep.low, request.sweep.high) if request.sweep else None
-    return explain_plan(optimize(request.sql, catalog, options), request.why_not, request.trace, over)
+    optimized = optimize(request.sql, catalog, options)
+    note = ProfileNote(warning=registered.warning)
+    return explain_plan(optimized, request.why_not, request.trace, over, with_ranges=request.ranges, profile=note)
 
 
 def _catalog(request: PlanRequest, registered: Mapping[str, Catalog]) -> Catalog:

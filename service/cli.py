@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import date
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from costmodel.profile import default_profile, load_profile
 from optimizer.explain.api import Format, render
-from optimizer.explain.explanation import explain_plan
+from optimizer.explain.explanation import ProfileNote, explain_plan
 from optimizer.hints import Hints
 from optimizer.optimize import Options, Search, optimize
 from optimizer.placement.problem import Units
-from optimizer.sql.ddl import parse_catalog
-from service import run_cli
+from service import analyze_cli, run_cli
 from service.bench.cli import bench
 from service.calibrate_cli import calibrate
+from service.catalogs import UseStatistics, read_catalog
 from service.errors import errors_for_people, read_text
 from service.overrides import parse_force, parse_pairs, parse_rates, parse_seconds, parse_sweep
+from service.profile_lookup import find_profile
 
 app = typer.Typer(
     help="Continuous SQL, placed operator by operator on Spark or a database.",
@@ -30,7 +31,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(bench, name="bench")
-for command in (run_cli.run, run_cli.emit, run_cli.delete, run_cli.demo, calibrate):
+for command in (run_cli.run, run_cli.emit, run_cli.delete, run_cli.demo, calibrate, analyze_cli.analyze):
     app.command()(command)
 
 
@@ -74,9 +75,9 @@ def explain(
     units: Annotated[
         Units | None, typer.Option(help="What runs on its own; the profile says, where not given.")
     ] = None,
-    profile: Annotated[
-        Path | None, typer.Option(help="A calibration profile; the shipped one, where not given.")
-    ] = None,
+    profile: run_cli.Profile = None,
+    statistics: UseStatistics = True,
+    ranges: Annotated[bool, typer.Option(help="Show how certain the costs and the choice are.")] = True,
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Run the plan for a while and show what became of the estimates.")
     ] = False,
@@ -91,8 +92,9 @@ def explain(
 ) -> None:
     """Show the best plan of a continuous query, and why it is the best; with --analyze, also how it runs."""
     with errors_for_people("catalog" if str(catalog) == "-" else str(catalog)):
-        known = parse_catalog(read_text(catalog, "the catalog"))
+        known = read_catalog(catalog, statistics)
     with errors_for_people(str(query)):
+        costs, name, warning = find_profile(profile)
         options = Options(
             database=db,
             rates=parse_rates(rate or []),
@@ -100,12 +102,13 @@ def explain(
             search=search,
             feasibility_check=feasibility_check,
             units=units,
-            profile=load_profile(profile) if profile else default_profile(),
-            profile_name=profile.stem if profile else "default",
+            profile=costs,
+            profile_name=name,
         )
         optimized = optimize(read_text(query, "the query"), known, options)
         over = parse_sweep(sweep) if sweep else None
-        explanation = explain_plan(optimized, why_not, trace, over)
+        note = ProfileNote.of(costs.measured, date.today(), warning)
+        explanation = explain_plan(optimized, why_not, trace, over, with_ranges=ranges, profile=note)
         if analyze:
             from migration.observations import default_path
             from service.analyze import Request, run_and_render  # imported late: explain does without Spark
@@ -124,6 +127,8 @@ def serve(
     catalog: Annotated[
         list[str] | None, typer.Option(help="A catalog requests may name: smartplug=catalog.sql.")
     ] = None,
+    profile: run_cli.Profile = None,
+    statistics: UseStatistics = True,
 ) -> None:
     """Answer plan requests over REST; the OpenAPI document is at /docs."""
     from service import server  # imported late: explain does without a web framework
@@ -132,8 +137,8 @@ def serve(
         registered = {}
         for name, path in parse_pairs(catalog or [], "--catalog smartplug=catalog.sql"):
             with errors_for_people(path):
-                registered[name] = parse_catalog(read_text(Path(path), "the catalog"))
-        server.serve(host, port, registered)
+                registered[name] = read_catalog(Path(path), statistics)
+        server.serve(host, port, registered, find_profile(profile))
 
 
 def main() -> None:

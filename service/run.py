@@ -101,7 +101,7 @@ def run(request: Request, panel: Panel) -> None:
         request.url,
         request.in_memory,
         request.trigger,
-        {name: figure.rate.value for name, figure in optimized.catalog.streams.items() if figure.rate},
+        {name: s.offered for name, s in optimized.catalog.streams.items() if s.offered},
         on_batch,
         panel.message,
     )

@@ -8,17 +8,20 @@ from typing import Annotated
 
 import typer
 
-from costmodel.profile import default_profile, load_profile
 from optimizer.hints import Hints
 from optimizer.optimize import Options, optimize
-from optimizer.sql.ddl import parse_catalog
+from service.catalogs import UseStatistics, read_catalog
 from service.errors import errors_for_people, read_text
 from service.overrides import parse_force, parse_pairs, parse_rates, parse_seconds
+from service.profile_lookup import find_profile
 
 Query = Annotated[Path, typer.Argument(help="A file with one continuous query; - reads standard input.")]
 CatalogFile = Annotated[Path, typer.Option(help="A file with CREATE STREAM, TABLE and STATISTICS statements.")]
 Url = Annotated[
     str | None, typer.Option(envvar="PENSTOCK_POSTGRES", help="PostgreSQL's address: postgresql://user@host:5432/db.")
+]
+Profile = Annotated[
+    Path | None, typer.Option(help="A calibration profile; this machine's own or the shipped one, where not given.")
 ]
 
 
@@ -52,25 +55,27 @@ def run(
     trigger: Annotated[str, typer.Option(help="Time between batches; 'once' reads all there is and ends.")] = "500ms",
     force: Annotated[list[str] | None, typer.Option(help="An operator to spe or db: agg1=db.")] = None,
     spark: Annotated[list[str] | None, typer.Option(help="A Spark setting: spark.driver.memory=8g.")] = None,
-    profile: Annotated[Path | None, typer.Option(help="A calibration profile.")] = None,
+    profile: Profile = None,
+    statistics: UseStatistics = True,
     observations: Annotated[
         Path | None, typer.Option(help="Where to leave a line for calibrate --refit; the user's own, if not given.")
     ] = None,
 ) -> None:
     """Run a continuous query on Spark and the database."""
     with errors_for_people("catalog" if str(catalog) == "-" else str(catalog)):
-        known = parse_catalog(read_text(catalog, "the catalog"))
+        known = read_catalog(catalog, statistics)
     with errors_for_people(str(query)):
         from migration.observations import default_path
         from service.panel import Panel
         from service.run import Request, run
 
+        costs, name, _ = find_profile(profile)
         options = Options(
             database=db,
             rates=parse_rates(rate or []),
             hints=Hints(parse_force(force or [])),
-            profile=load_profile(profile) if profile else default_profile(),
-            profile_name=profile.stem if profile else "default",
+            profile=costs,
+            profile_name=name,
         )
         request = Request(
             read_text(query, "the query"),
@@ -92,10 +97,10 @@ def run(
         run(request, Panel())
 
 
-def emit(query: Query, catalog: CatalogFile) -> None:
+def emit(query: Query, catalog: CatalogFile, statistics: UseStatistics = True) -> None:
     """Print the query as one plain PySpark program, as a Spark user would write it."""
     with errors_for_people(str(catalog)):
-        known = parse_catalog(read_text(catalog, "the catalog"))
+        known = read_catalog(catalog, statistics)
     with errors_for_people(str(query)):
         from connectors.spark.native import native_script
 

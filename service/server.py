@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import uvicorn
 from uvicorn.config import LOGGING_CONFIG
 
+from costmodel.profile import CalibrationProfile
 from optimizer.catalog import Catalog
 from optimizer.engines import DATABASES
 from optimizer.errors import PenstockError
@@ -25,14 +26,16 @@ ANNOUNCEMENT = "penstock answers at "
 STOP_SECONDS = 10
 
 
-def serve(host: str, port: int, catalogs: Mapping[str, Catalog]) -> None:
+def serve(
+    host: str, port: int, catalogs: Mapping[str, Catalog], profile: tuple[CalibrationProfile, str, str | None]
+) -> None:
     """Answers until the process is told to end; the first line on standard output is the address."""
     listener = _listen(host, port)
     bound = listener.getsockname()[1]
     print(f"{ANNOUNCEMENT}http://{f'[{host}]' if ':' in host else host}:{bound} (documentation at /docs)", flush=True)
     logging = copy.deepcopy(LOGGING_CONFIG)
     logging["handlers"]["access"]["stream"] = "ext://sys.stderr"
-    server = uvicorn.Server(uvicorn.Config(create_app(catalogs), log_config=logging))
+    server = uvicorn.Server(uvicorn.Config(create_app(catalogs, profile), log_config=logging))
     _warm_up()
     gc.collect()
     gc.freeze()  # what is loaded by now stays: full collections need not walk it, they would be pauses of 100 ms

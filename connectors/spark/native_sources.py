@@ -28,7 +28,7 @@ def stream_reader(stream: Stream) -> str | None:
             calls.append(call(str(stream.options.get("format", "parquet")), [literal(str(stream.options.get("path")))]))
             return statement("", "spark.readStream", calls)
         case "rate":
-            options.setdefault("rowspersecond", str(round(stream.rate.value) if stream.rate else 1))
+            options.setdefault("rowspersecond", str(round(stream.offered or 1)))
             return statement("", "spark.readStream", [call("format", [literal("rate")]), *_options(options), ".load()"])
         case "kafka":
             topic = {"subscribe": str(stream.options["topic"])} if "topic" in stream.options else {}

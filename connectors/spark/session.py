@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
 from tempfile import TemporaryFile
@@ -66,6 +67,19 @@ def spark_session(master: str = "local[*]", options: Mapping[str, str] = Mapping
     except PySparkException as error:
         raise PenstockError(f"Spark refuses an option: {_first_line(error)}") from error
     return spark
+
+
+@contextmanager
+def spark_on_demand(
+    master: str = "local[*]", options: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Callable[[], SparkSession]]:
+    """Starts Spark when it is first asked for, and stops it in the end unless it ran before."""
+    ran = SparkContext._active_spark_context is not None
+    try:
+        yield lambda: spark_session(master, options)
+    finally:
+        if not ran and SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.stop()
 
 
 def _start(settings: Mapping[str, str]) -> None:

@@ -50,14 +50,29 @@ def open_stream(spark: SparkSession, stream: Stream, columns: tuple[str, ...], r
         found = "no connector" if connector is None else f"the unknown connector {connector!r}"
         known = ", ".join(_CONNECTORS)
         raise PenstockError(f"stream {stream.name} has {found}; write WITH (connector = …) with one of {known}")
-    if rate is None and stream.rate is not None:
-        rate = stream.rate.value
+    if rate is None:
+        rate = stream.offered
     try:
         return _CONNECTORS[str(connector)](spark, stream, columns, rate)
     except PenstockError as error:
         raise PenstockError(f"stream {stream.name}: {error}") from error
     except (PySparkException, Py4JError) as error:
         raise PenstockError(f"stream {stream.name} cannot be read: {cause_of(error)}") from error
+
+
+def computed_rows(spark: SparkSession, stream: Stream, columns: tuple[str, ...], count: int) -> DataFrame | None:
+    """The first tuples of a stream that can be computed without being streamed; None for any other connector."""
+    if stream.options.get("connector") != "smartplug":
+        return None
+    given = {name: value for name, value in stream.options.items() if name != "connector"}
+    if given.get("start") == "now":
+        del given["start"]  # the values of another day will do
+    try:
+        frame = smartplug.smartplug_rows(spark, 0, count, given)
+        _match(frame.schema, stream, "the smart-plug stream")
+    except PenstockError as error:
+        raise PenstockError(f"stream {stream.name}: {error}") from error
+    return _typed(frame, stream, columns)
 
 
 def _smartplug(spark: SparkSession, stream: Stream, columns: tuple[str, ...], rate: float | None) -> Source:

@@ -41,9 +41,11 @@ def explain(
     why_not: bool = False,
     trace: bool = False,
     sweep: SweepRange | None = None,
+    ranges: bool = False,
 ) -> str:
     """Optimizes a query and says why, in one of the formats text, json, mermaid and dot."""
     if format not in list(Format):
         raise HintError(f"no format is called {format!r}; choose one of {', '.join(Format)}")
     optimized = optimize(sql, catalog, options)
-    return render(explain_plan(optimized, why_not=why_not, trace=trace, over=sweep), Format(format), why_not)
+    explanation = explain_plan(optimized, why_not, trace, sweep, with_ranges=ranges)
+    return render(explanation, Format(format), why_not)

@@ -6,10 +6,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from costmodel.flow import Estimate
 from optimizer.algebra import Window
 from optimizer.explain.alternatives import Alternative
 from optimizer.explain.explanation import Explanation
-from optimizer.explain.text import sweep_words
+from optimizer.explain.ranges import Ranges, spread_of
+from optimizer.explain.text import doubt_words, sweep_words
 from optimizer.maximum import MaxRate
 from optimizer.optimize import show
 from optimizer.physical import Where, engine_name
@@ -93,6 +95,36 @@ class EstimateDocument(_Document):
     what: str
     value: float
     source: str
+    low: float | None = Field(default=None, description="with `high`, where the true figure lies in 95 of 100 samples")
+    high: float | None = None
+    sample: int | None = Field(default=None, description="tuples the interval rests on; 0 for a guess")
+
+
+class RangeDocument(_Document):
+    low: float
+    high: float
+
+
+class DoubtDocument(_Document):
+    figure: str = Field(description="the figure on which the choice hangs")
+    value: float = Field(description="from which on another plan is cheaper")
+    upwards: bool = Field(description="whether above that value, or below it")
+    low: float
+    high: float
+    plan: str = Field(description="the other plan's id")
+    spe: list[str]
+    db: list[str]
+    text: str
+
+
+class RangesDocument(_Document):
+    """How certain costs and choice are: figures at the ends of their intervals, one at a time."""
+
+    bottleneck: RangeDocument
+    utilization: RangeDocument
+    uncertain: int = Field(description="figures with an interval")
+    tried: int = Field(description="of them, those at whose ends the query was optimized anew")
+    doubts: list[DoubtDocument] = Field(description="empty where the same plan wins at all those ends")
 
 
 class StepDocument(_Document):
@@ -137,6 +169,9 @@ class PlanDocument(_Document):
     estimates: list[EstimateDocument]
     search: SearchDocument
     trace: list[StepDocument]
+    ranges: RangesDocument | None = Field(default=None, description="with ranges, where a figure is uncertain")
+    profile_measured: str | None = Field(default=None, description="when the profile was measured, ISO date")
+    profile_warning: str | None = Field(default=None, description="why the profile may not fit this machine")
 
 
 def document(explanation: Explanation) -> PlanDocument:
@@ -215,7 +250,7 @@ def document(explanation: Explanation) -> PlanDocument:
             for i in explanation.sweep
         ],
         advice=list(explanation.advice),
-        estimates=[EstimateDocument(what=e.what, value=e.value, source=e.source.label) for e in optimized.estimates],
+        estimates=[_estimate(e, explanation.uncertain) for e in optimized.estimates],
         search=SearchDocument(
             forms=search.forms,
             view=search.view,
@@ -230,6 +265,41 @@ def document(explanation: Explanation) -> PlanDocument:
             phase_two_ms=search.phase_two_ms,
         ),
         trace=[StepDocument(name=s.name, plan=show(s.tree)) for s in optimized.steps] if explanation.trace else [],
+        ranges=_ranges(explanation.ranges) if explanation.ranges else None,
+        profile_measured=optimized.options.profile.measured,
+        profile_warning=explanation.profile.warning,
+    )
+
+
+def _estimate(e: Estimate, with_guesses: bool) -> EstimateDocument:
+    spread = spread_of(e) if with_guesses else e.spread
+    if spread is None:
+        return EstimateDocument(what=e.what, value=e.value, source=e.source.label)
+    return EstimateDocument(
+        what=e.what, value=e.value, source=e.source.label, low=spread.low, high=spread.high, sample=spread.sample
+    )
+
+
+def _ranges(found: Ranges) -> RangesDocument:
+    return RangesDocument(
+        bottleneck=RangeDocument(low=found.bottleneck.low, high=found.bottleneck.high),
+        utilization=RangeDocument(low=found.utilization.low, high=found.utilization.high),
+        uncertain=found.uncertain,
+        tried=found.tried,
+        doubts=[
+            DoubtDocument(
+                figure=d.figure,
+                value=d.value,
+                upwards=d.upwards,
+                low=d.spread.low,
+                high=d.spread.high,
+                plan=d.other.id,
+                spe=[o.id for o in d.other.operators if o.where is Where.SPE],
+                db=[o.id for o in d.other.operators if o.where is Where.DB],
+                text=doubt_words(d),
+            )
+            for d in found.doubts
+        ],
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from costmodel.cost import FULL
 from costmodel.flow import Drive, Source
+from costmodel.spread import Spread
 from optimizer.algebra import Tree, brief, inputs
 from optimizer.explain.alternatives import Alternative
 from optimizer.explain.explanation import Explanation
+from optimizer.explain.ranges import Doubt, Ranges, spread_of
 from optimizer.explain.sweep import Interval
 from optimizer.maximum import MaxRate
 from optimizer.optimize import Optimized, show
@@ -26,7 +29,7 @@ def render_text(explanation: Explanation, why_not: bool = False) -> str:
         blocks.append(_why_not(explanation))
     if explanation.sweep:
         blocks.append(_sweep(explanation))
-    blocks.append(_estimates(explanation.optimized))
+    blocks.append(_estimates(explanation))
     if explanation.advice:
         blocks.append("\n".join(["advice", *(f"  - {line}" for line in explanation.advice)]))
     if explanation.trace:
@@ -63,21 +66,77 @@ def _head(explanation: Explanation) -> str:
     drive = "slide-driven, " + _count(plan.ticks, "tick") + "/s" if plan.drive is Drive.SLIDE else "tuple-driven"
     busiest = max(plan.units, key=lambda unit: unit.u)
     verdict = "feasible" if plan.cost.feasible else "NOT FEASIBLE"
-    profile = f"profile {options.profile_name} of {options.profile.measured}"
+    profile = f"profile {options.profile_name} of {options.profile.measured}{_age(explanation.profile.age)}"
     search = optimized.search
     orders = [
         f"{r.order} by {r.algorithm}" + (f", {_count(r.pairs, 'pair')}" if r.pairs else "") for r in search.regions
     ]
     proven = "optimal" if search.proven else "not proven optimal"
     examined = f", {search.examined:,} plans examined" if search.examined else ""
+    found = explanation.ranges
     lines = [
         f"plan {plan.id}   {drive}   spark + {plan.database}   {profile}",
-        f"{verdict}   Cb {load(plan.cost.bottleneck)} ({busiest.id})   Cu {load(plan.cost.utilization)}   "
+        f"{verdict}   Cb {load(plan.cost.bottleneck)}{_range(found.bottleneck if found else None)} ({busiest.id})   "
+        f"Cu {load(plan.cost.utilization)}{_range(found.utilization if found else None)}   "
         + limit_words(explanation.max_rate),
         "phase one  " + _phase_one(optimized, orders),
         "phase two  " + (f"{search.phase_two}, {proven}{examined}" if options.hints.phase_two else "off, all in spark"),
     ]
-    return "\n".join(lines)
+    if explanation.profile.warning:
+        lines.append(f"warning: {explanation.profile.warning}")
+    return "\n".join([*lines, *(certainty(found, plan.cost.feasible) if found else [])])
+
+
+def _age(days: int | None) -> str:
+    return "" if days is None else ", measured today" if days == 0 else f", {_count(days, 'day')} old"
+
+
+def _range(spread: Spread | None) -> str:
+    return f" ({load(spread.low)} … {load(spread.high)})" if spread else ""
+
+
+def certainty(found: Ranges, feasible: bool) -> list[str]:
+    """A line for every figure on which the choice hangs, or one that says that it hangs on none."""
+    lines = []
+    if feasible and found.bottleneck.high > FULL:
+        lines.append(f"not certain: Cb may exceed 1, up to {load(found.bottleneck.high)}: the plan may fall behind")
+    if not feasible and found.bottleneck.low <= FULL:
+        lines.append(f"not certain: Cb may stay below 1, down to {load(found.bottleneck.low)}: the plan may keep up")
+    lines += [f"not certain: {doubt_words(doubt)}" for doubt in found.doubts]
+    if not lines:
+        lines.append(f"certain    the same plan wins at both ends of {_each(found.tried)}")
+    if found.tried < found.uncertain:
+        lines.append(f"not tried  {_count(found.uncertain - found.tried, 'figure')} with less effect on Cu")
+    return lines
+
+
+def _each(count: int) -> str:
+    return "the one uncertain figure" if count == 1 else f"each of {count} uncertain figures"
+
+
+def doubt_words(doubt: Doubt) -> str:
+    def shown(value: float) -> str:
+        return share(value) if doubt.is_share else number(value)
+
+    verb = "keeps" if doubt.is_share else "is"
+    side = "more" if doubt.upwards else "less"
+    spread = f"{shown(doubt.spread.low)} … {shown(doubt.spread.high)}"
+    return (
+        f"if {doubt.figure} {verb} {shown(doubt.value)} or {side} (it may: {spread}), {'; '.join(doubt.moves)}: "
+        f"Cu {load(doubt.better.utilization)} instead of {load(doubt.kept.utilization)} at {_end(doubt, shown)}"
+    )
+
+
+def _end(doubt: Doubt, shown: Callable[[float], str]) -> str:
+    return shown(doubt.spread.high if doubt.upwards else doubt.spread.low)
+
+
+def share(value: float) -> str:
+    """
+    >>> share(0.004), share(0.5)
+    ('0.4%', '50%')
+    """
+    return f"{value * 100:.3g}%"
 
 
 def _phase_one(optimized: Optimized, orders: list[str]) -> str:
@@ -194,12 +253,20 @@ def sweep_words(interval: Interval) -> str:
     return f"spark: {spark}   {plan.database}: {database}{verdict}"
 
 
-def _estimates(optimized: Optimized) -> str:
+def _estimates(explanation: Explanation) -> str:
     lines = ["estimates"]
-    for estimate in optimized.estimates:
+    for estimate in explanation.optimized.estimates:
         what = estimate.what if len(estimate.what) <= _WIDTH else estimate.what[: _WIDTH - 1] + "…"
-        lines.append(f"  {number(estimate.value):>9}  {estimate.source.label:<8}  {what}")
+        spread = spread_of(estimate) if explanation.uncertain else estimate.spread
+        lines.append(f"  {number(estimate.value):>9}  {estimate.source.label:<8}  {what}{_interval(spread)}")
     return "\n".join(lines)
+
+
+def _interval(spread: Spread | None) -> str:
+    if spread is None:
+        return ""
+    basis = f"{spread.sample:,} tuples" if spread.sample else "a guess"
+    return f"   ({number(spread.low)} … {number(spread.high)}, {basis})"
 
 
 def _trace(optimized: Optimized) -> str:

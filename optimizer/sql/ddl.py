@@ -162,12 +162,13 @@ def _add_statistics(
             raise refused(f"{option.this} must be a number, found {option.args['value']!r}", option, text, "min = 0")
     if isinstance(low, float) and isinstance(high, float) and low > high:
         raise refused(f"min is {low:g} and max is {high:g}", options[0], text, f"min = {high:g}, max = {low:g}")
+    nulls = _number(options, "nulls", text, at_most=1.0)
     columns_fact = ColumnSet(
         frozenset(columns),
         Figure(distinct) if distinct else None,
         low if isinstance(low, float) else None,
         high if isinstance(high, float) else None,
-        _number(options, "nulls", text, at_most=1.0),
+        None if nulls is None else Figure(nulls),
     )
     if owner in streams:
         streams[owner] = _with_columns(streams[owner], columns_fact)

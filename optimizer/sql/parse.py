@@ -45,6 +45,24 @@ def parse_statements(text: str) -> list[exp.Expr]:
     return [s for s in parsed if s is not None and not isinstance(s, exp.Semicolon)]
 
 
+def parse_predicate(text: str) -> exp.Expr:
+    """A condition on its own, as `predicate_text` writes it.
+
+    >>> predicate_text(parse_predicate('"plugs"."property" = 1'))
+    '"plugs"."property" = 1'
+    """
+    found = parse_statements(f"SELECT 1 WHERE {text}")
+    where = found[0].args.get("where") if len(found) == 1 else None
+    if where is None or len(found[0].args["expressions"]) != 1:
+        raise SqlError("a condition is missing", text, position_at(text, 0), "column = 1")
+    condition: exp.Expr = where.this
+    return condition.pop()
+
+
+def predicate_text(predicate: exp.Expr) -> str:
+    return predicate.sql(dialect=Penstock)
+
+
 def _located(error: ParseError, text: str) -> SqlError:
     first = error.errors[0] if error.errors else {}
     message = str(first.get("description") or error).split("\n")[0].rstrip(".")
