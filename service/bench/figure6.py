@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from costmodel.profile import default_profile
 from optimizer.placement.problem import Units
 from service.bench.curve import Reading, throughput
 from service.bench.figure5 import RATES
 from service.bench.lab import Job, Lab
 from service.bench.plans import Candidate, Kind, Query, candidate, in_spark
+from service.profile_lookup import find_profile
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Figure6:
 
 def run(lab: Lab, queries: Sequence[str], databases: Sequence[str]) -> Figure6:
     rates = [r for r in (*RATES, *(RATES[-1] * 2**i for i in range(1, 5))) if r <= lab.highest]
-    rules = list(dict.fromkeys((Units(default_profile().units), Units.OPERATOR)))
+    rules = list(dict.fromkeys((Units(find_profile(None)[0].units), Units.OPERATOR)))
     panels = [(Query.example(q), d, rule) for rule in rules for d in databases for q in queries]
     picks = {(q.name, d, rule): _picks(q, d, rule, rates) for q, d, rule in panels}
     jobs = []

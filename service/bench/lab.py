@@ -15,12 +15,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from connectors.spark.session import spark_session
 from connectors.spark.sliding import Form
-from costmodel.profile import default_profile
 from optimizer.errors import PenstockError
 from service.bench.curve import Point, next_rate
 from service.bench.fills import Fills
 from service.bench.plans import Candidate, Query
 from service.bench.trial import How, Limits, Trial, measure_u
+from service.profile_lookup import find_profile
 from service.temporary_postgres import postgres
 
 LOWEST, HIGHEST = 100.0, 400_000.0  # tuples per second between which a maximum is looked for
@@ -149,7 +149,7 @@ def laboratory(
         try:
             yield Lab(
                 fills,
-                limits or Limits(batch=default_profile().batch_interval),
+                limits or Limits(batch=find_profile(None)[0].batch_interval),
                 deadline,
                 highest,
                 console or Console(),

@@ -14,6 +14,7 @@ from optimizer.placement.problem import Units
 from service.bench.live import Workload
 from service.bench.nway import smartplug
 from service.bench.trial import How
+from service.profile_lookup import find_profile
 
 QUERIES = ("cq1", "cq2", "cq3", "cq4", "cq5", "cq6")
 DATABASES = ("duckdb", "postgres")
@@ -34,7 +35,10 @@ class Query:
     def optimized(
         self, rate: float, database: str, feasibility_check: bool = True, units: Units | None = None
     ) -> Optimized:
-        options = Options(database=database, feasibility_check=feasibility_check, units=units)
+        profile, name, _ = find_profile(None)
+        options = Options(
+            database=database, feasibility_check=feasibility_check, units=units, profile=profile, profile_name=name
+        )
         return optimize(self.sql, self.at(rate).catalog, options)
 
 
