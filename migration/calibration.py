@@ -39,7 +39,7 @@ from optimizer.pinned import placed
 from optimizer.sql.ddl import parse_catalog
 
 START = datetime(2024, 1, 1)
-WARM_UP, MEASURED = 1, 3  # batches of an experiment
+WARM_UP, MEASURED = 1, 2  # batches of an experiment
 LONGEST = 30.0  # seconds for the batches of one experiment
 _PART = 1_000_000  # tuples that are generated and stored at once
 

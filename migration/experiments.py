@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from connectors.spark.sliding import Form
 from optimizer.algebra import Aggregate, Node, Select, Window
@@ -109,58 +110,65 @@ _CALLS = (
 
 
 def quick(databases: Iterable[str]) -> Iterator[Experiment]:
-    yield Experiment(average(60), 2_000, "nothing")
-    yield Experiment(average(60), 40_000, "nothing")
-    yield Experiment(average(300, 40), 20_000, "nothing")
-    yield Experiment(average(10), 2_000, "nothing", form=Form.EXPAND)
-    yield Experiment(above(30), 1_000, "nothing")
-    yield Experiment(above(60), 5_000, "nothing")
-    yield Experiment(compared(20, 60), 2_000, "nothing")
-    yield Experiment(nested(60), 2_000, "nothing")
-    for name in databases:
-        yield Experiment(average(60), 2_000, "all", name)
-        yield Experiment(average(60), 40_000, "rest", name)
-        yield Experiment(above(60), 20_000, "rest", name)
-        yield Experiment(compared(20, 60), 10_000, "rest", name)
-        yield Experiment(compared(20, 60), 2_000, "aggregates", name)
-        yield Experiment(compared(20, 60), 2_000, "above", name)
-        yield Experiment(above(60), 2_000, "aggregates", name)
+    in_spark = [
+        Experiment(average(20), 2_000, "nothing"),
+        Experiment(average(20), 40_000, "nothing"),
+        Experiment(average(120), 2_000, "nothing"),
+        Experiment(above(20), 2_000, "nothing"),
+        Experiment(compared(10, 20), 2_000, "nothing"),
+        Experiment(average(10), 1_000, "nothing", form=Form.EXPAND),
+        Experiment(nested(20), 2_000, "nothing"),
+    ]
+    return _in_turn(in_spark, *map(_quick_in, databases))
+
+
+def _quick_in(database: str) -> list[Experiment]:
+    return [
+        Experiment(average(30), 40_000, "rest", database),
+        Experiment(above(30), 20_000, "rest", database),
+        Experiment(compared(10, 20), 2_000, "aggregates", database),
+        Experiment(compared(10, 20), 2_000, "above", database),
+        Experiment(average(30), 2_000, "all", database),
+        Experiment(above(20), 1_000, "aggregates", database),
+    ]
 
 
 def full(databases: Iterable[str]) -> Iterator[Experiment]:
-    for rate in (1_000, 10_000, 40_000, 100_000):
-        yield Experiment(average(60), rate, "nothing")
-        yield Experiment(average(10, 40), rate, "nothing")
-    for window in (10, 120, 300):
-        for groups in (40, 2125):
-            yield Experiment(average(window, groups), 5_000, "nothing")
-    for rate, window in ((1_000, 5), (1_000, 20), (5_000, 5), (500, 60)):
-        yield Experiment(average(window), rate, "nothing", form=Form.EXPAND)
-    for calls in _CALLS:
-        yield Experiment(average(30, calls=calls), 40_000, "nothing")
-    for rate, window in ((1_000, 30), (2_000, 120), (5_000, 60), (10_000, 30)):
-        yield Experiment(above(window), rate, "nothing")
-    for rate in (2_000, 20_000):
-        yield Experiment(compared(20, 60), rate, "nothing")
-        yield Experiment(compared(60, 300), rate, "nothing")
-        yield Experiment(nested(60), rate, "nothing")
-        yield Experiment(nested(300), rate, "nothing")
-    for name in databases:
-        fast = name == "duckdb"
-        for rate in (1_000, 5_000, 20_000, *((60_000, 120_000) if fast else (40_000,))):
-            window = 120 if fast else 60
-            yield Experiment(average(window), rate, "all", name)
-            yield Experiment(average(window), rate, "rest", name)
-            yield Experiment(above(window), rate, "rest", name)
-        for groups in (40, 425):
-            yield Experiment(average(60, groups), 20_000, "rest", name)
-        for calls in _CALLS:
-            yield Experiment(average(60, calls=calls), 20_000, "rest", name)
-        for rate in (2_000, 20_000):
-            for places in ("rest", "aggregates", "above", "all"):
-                yield Experiment(compared(20, 60), rate, places, name)
-            for places in ("rest", "aggregates"):
-                yield Experiment(nested(60), rate, places, name)
-        for rate in (1_000, 4_000):
-            yield Experiment(above(60), rate, "aggregates", name)
-            yield Experiment(above(60), rate, "above", name)
+    return _in_turn(_full_in_spark(), *map(_full_in, databases))
+
+
+def _full_in_spark() -> list[Experiment]:
+    panes = [(60, 2125, 1_000), (60, 2125, 40_000), (10, 40, 10_000), (10, 40, 100_000)]
+    panes += [(120, 40, 5_000), (120, 2125, 5_000), (300, 2125, 2_000), (10, 2125, 5_000)]
+    copies = [(5, 1_000), (20, 1_000), (5, 5_000), (60, 500)]
+    windows = [(30, 1_000), (60, 5_000), (120, 2_000), (30, 10_000)]
+    found = [Experiment(average(w, g), r, "nothing") for w, g, r in panes]
+    found += [Experiment(above(w), r, "nothing") for w, r in windows]
+    found += [Experiment(compared(20, 60), 2_000, "nothing"), Experiment(compared(60, 300), 10_000, "nothing")]
+    found += [Experiment(nested(60), 2_000, "nothing"), Experiment(nested(300), 10_000, "nothing")]
+    found += [Experiment(average(w), r, "nothing", form=Form.EXPAND) for w, r in copies]
+    found += [Experiment(average(20, calls=calls), 40_000, "nothing") for calls in _CALLS]
+    return found
+
+
+def _full_in(database: str) -> list[Experiment]:
+    sizes = [(60, 20_000), (60, 2_000), (300, 20_000), (60, 80_000)]
+    if database == "postgres":
+        sizes = [(60, 10_000), (60, 2_000), (300, 5_000), (60, 30_000)]
+    found = [Experiment(above(w), r, "rest", database) for w, r in sizes]
+    found += [Experiment(average(w), r, "rest", database) for w, r in sizes]
+    for rate in (2_000, 10_000):
+        found += [Experiment(compared(20, 60), rate, p, database) for p in ("aggregates", "above", "rest")]
+        found += [Experiment(nested(60), rate, p, database) for p in ("aggregates", "rest")]
+        found.append(Experiment(above(60), rate / 2, "aggregates", database))
+    found += [Experiment(average(w), r, "all", database) for w, r in sizes]
+    found += [Experiment(average(60, groups), 20_000, "rest", database) for groups in (40, 425)]
+    found += [Experiment(above(60), 1_000, "above", database)]
+    found += [Experiment(average(60, calls=calls), 20_000, "rest", database) for calls in _CALLS]
+    return found
+
+
+def _in_turn(*lists: list[Experiment]) -> Iterator[Experiment]:
+    """One of each, again and again: where the time runs out, all of them have told something."""
+    for some in zip_longest(*lists):
+        yield from (experiment for experiment in some if experiment is not None)

@@ -24,7 +24,7 @@ from optimizer.errors import PenstockError
 from service.temporary_postgres import available, postgres
 
 MINUTES = {True: 2.0, False: 15.0}  # at most: quick, full
-BATCHES = {True: 2, False: 3}  # measured in each experiment
+BATCHES = {True: 1, False: 2}  # measured in each experiment
 _START = 12.0  # seconds that Spark, PostgreSQL and the fit take
 
 
