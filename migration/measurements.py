@@ -16,13 +16,13 @@ from costmodel.parameters import factors, parameters
 from costmodel.profile import CalibrationProfile
 from migration.observations import Observation
 from optimizer.algebra import Node, RelationToStream, Window, transform
+from optimizer.catalog import Catalog
 from optimizer.costing import Costing
-from optimizer.engines import Engine, database
+from optimizer.engines import Engine
 from optimizer.optimize import Options, optimize
 from optimizer.physical import Where, placement_problem
 from optimizer.pinned import found_again
 from optimizer.placement.problem import Units, evaluate
-from optimizer.sql.ddl import parse_catalog
 
 SMALLEST = 1e-4  # seconds of work per second of stream; less is noise
 _RUN = ("execution", "select", "project", "aggregate", "group", "join_in", "join_out", "result", "functions")
@@ -52,11 +52,12 @@ class Seen:
     in_db: Sequence[bool]
     form: AggregateForm | None
     engine: Engine
+    catalog: Catalog
+    batch_seconds: float
 
-    def cost(self, profile: CalibrationProfile, observed: Observation) -> float:
-        catalog = parse_catalog(observed.catalog).with_rates(observed.rates)
-        as_run = replace(profile, batch_interval=observed.batch_seconds)
-        costing = Costing.of(self.tree, catalog, as_run, self.engine, self.form)
+    def cost(self, profile: CalibrationProfile) -> float:
+        as_run = replace(profile, batch_interval=self.batch_seconds)
+        costing = Costing.of(self.tree, self.catalog, as_run, self.engine, self.form)
         return evaluate(placement_problem(self.tree, costing, Units.LOOP), self.in_db).utilization
 
 
@@ -78,7 +79,8 @@ def seen(observed: Observation, profile: CalibrationProfile) -> Seen | None:
     tree = replace(plan.tree, input=transform(plan.tree.input, as_filled))
     forms = set(observed.forms.values())
     form = AggregateForm(forms.pop()) if len(forms) == 1 else None
-    return Seen(tree, [o.where is Where.DB for o in plan.operators], form, database(observed.database))
+    in_database = [o.where is Where.DB for o in plan.operators]
+    return Seen(tree, in_database, form, optimized.database, optimized.catalog, observed.batch_seconds)
 
 
 def measurements(observations: Iterable[Observation], profile: CalibrationProfile) -> Iterator[Measurement]:
@@ -88,7 +90,7 @@ def measurements(observations: Iterable[Observation], profile: CalibrationProfil
         if plan is None:
             continue
         own = [n for n in names if n.split(".")[0] in ("spe", observed.database)]
-        found = factors(lambda p, plan=plan, o=observed: plan.cost(p, o), profile, own)  # type: ignore[misc]
+        found = factors(plan.cost, profile, own)
         for part in ("run", "ticks", "fetch", "ship", "arrival"):
             seconds = getattr(observed.parts, part)
             terms = {name: factor for name, factor in found.items() if part_of(name) == part}

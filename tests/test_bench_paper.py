@@ -68,6 +68,7 @@ def test_a_trial_has_its_batches_and_ticks(fills: Fills, database: str) -> None:
     assert 0.0 < sum(found.shares.values()) <= found.u * 1.01
 
 
+@pytest.mark.slow
 def test_a_native_trial_has_empty_windows(fills: Fills) -> None:
     query = _short("cq4")
     plan = everywhere(query.optimized(RATE, "duckdb"), Where.SPE)
@@ -77,6 +78,7 @@ def test_a_native_trial_has_empty_windows(fills: Fills) -> None:
     assert len(found.batches) == 2
 
 
+@pytest.mark.slow
 def test_a_batch_that_takes_too_long_is_given_up(fills: Fills) -> None:
     query = _short("cq1")
     hopeless = replace(QUICKLY, give_up=0.05, starting=0.0)
@@ -93,7 +95,12 @@ def test_a_batch_that_takes_too_long_is_given_up(fills: Fills) -> None:
 
 @pytest.mark.parametrize(
     ("name", "database", "where"),
-    [("cq1", "duckdb", None), ("cq4", "duckdb", Where.SPE), ("cq4", "postgres", Where.DB)],
+    [
+        ("cq1", "duckdb", None),
+        pytest.param("cq1", "duckdb", Where.SPE, marks=pytest.mark.slow),
+        pytest.param("cq4", "duckdb", Where.SPE, marks=pytest.mark.slow),
+        pytest.param("cq4", "postgres", Where.DB, marks=pytest.mark.slow),
+    ],
 )
 def test_copied_windows_are_those_of_a_fresh_fill(fills: Fills, name: str, database: str, where: Where | None) -> None:
     query = _short(name)

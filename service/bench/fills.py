@@ -123,10 +123,11 @@ class Fills:
         for name, seconds in _lengths(kept).items():
             if name in wanted:
                 by_length.setdefault(seconds, set()).add(name)
+        longest = max(_lengths(kept).values())
         with self._own(workload, plan, form, lambda report: None, None, {}, keep=True) as deployment:
             for seconds, names in by_length.items():
                 in_spark = names & ({k.name for k in kept.in_spark} | {p.name for p in kept.partials})
-                parts = self._parts(workload, seconds, ENTRIES if in_spark else 1)
+                parts = self._parts(workload, seconds, longest, ENTRIES if in_spark else 1)
                 prefill(deployment.batches, STREAM, TIME, parts, names)
         state, url = deployment.settings.state, deployment.settings.url
         for key, stores in absent.items():
@@ -143,14 +144,17 @@ class Fills:
             self._drop(url)
         shutil.rmtree(state.parent)
 
-    def _parts(self, workload: Workload, seconds: float, at_least: int) -> Sequence[DataFrame]:
-        """The tuples of the seconds before the stream begins, oldest first."""
+    def _parts(self, workload: Workload, seconds: float, longest: float, at_least: int) -> Sequence[DataFrame]:
+        """The tuples of the seconds before the stream begins, oldest first.
+
+        They are numbered from the beginning of the longest window on: all stores see the same tuples.
+        """
         declared = workload.catalog.streams[STREAM].options
         options = {k: v for k, v in declared.items() if k not in ("connector", "limit")}
-        options["start"] = str(START - timedelta(seconds=seconds))
-        total = round(seconds * workload.rate)
-        pieces = max(at_least, -(-total // PART))
-        borders = [total * i // pieces for i in range(pieces + 1)]
+        options["start"] = str(START - timedelta(seconds=longest))
+        first, end = round((longest - seconds) * workload.rate), round(longest * workload.rate)
+        pieces = max(at_least, -(-(end - first) // PART))
+        borders = [first + (end - first) * i // pieces for i in range(pieces + 1)]
         return [smartplug_rows(self.spark, a, b, options) for a, b in pairwise(borders)]
 
     def _settle(self, url: str, stores: list[str]) -> int:
