@@ -199,6 +199,6 @@ def calibrated(observed: Iterable[Observation], before: CalibrationProfile, name
         name=name,
         machine=fingerprint(),
         measured=datetime.now(UTC).date().isoformat(),
-        basis={n: "measured" if n in touched else before.basis.get(n, f"profile {before.name}") for n in known},
+        basis={n: "measured" if n in touched else f"profile {before.name} of {before.measured}" for n in known},
     )
     return Calibrated(profile, tuple(residuals(told, values)), len(lines))
