@@ -93,6 +93,9 @@ class Database(Protocol):
 
     def size(self, store: Store) -> StoreSize: ...
 
+    def settle(self, store: Store) -> None:
+        """After tuples came in bulk: what the database does by itself in time, statistics above all."""
+
     def interrupt(self) -> None:
         """From another thread: the statement in flight, if there is one, fails."""
 

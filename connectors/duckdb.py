@@ -173,6 +173,9 @@ class DuckDb:
         files = [p.stat().st_size for p in (self.path, wal) if p is not None and p.exists()]
         return StoreSize(int(rows), sum(files))
 
+    def settle(self, store: Store) -> None:
+        """Nothing to do: statistics are kept as tuples come in."""
+
     def interrupt(self) -> None:
         self._connection.interrupt()
 

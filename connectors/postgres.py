@@ -237,6 +237,10 @@ class Postgres:
         )
         return StoreSize(found.column(0)[0].as_py(), found.column(1)[0].as_py())
 
+    def settle(self, store: Store) -> None:
+        """Autovacuum gets there within a minute or so."""
+        self._session.execute(f"VACUUM (FREEZE, ANALYZE) {self._own(store.name)}")
+
     def interrupt(self) -> None:
         self._session.interrupt()
 

@@ -125,6 +125,8 @@ def _fill(spark: SparkSession, deployment: Deployment, catalog: Catalog, rate: f
     count = round(seconds * rate)
     parts = [smartplug_rows(spark, a, b, options) for a, b in pairwise([*range(0, count, _PART), count])]
     prefill(deployment.batches, "plugs", "ts", parts)
+    for store in deployment.batches.stores.values():
+        deployment.database.settle(store)
 
 
 class _Recorder:
