@@ -27,14 +27,18 @@ def read_elsewhere(table: Table, columns: tuple[str, ...]) -> pa.Table:
             return reader.read_table(table, columns).cast(schema)
         finally:
             reader.close()
+    session, home, name = in_postgres(table)
+    try:
+        chosen = ", ".join(map(quoted, columns))
+        return session.fetch(f"SELECT {chosen} FROM {quoted(home)}.{quoted(name)}").cast(schema)
+    finally:
+        session.close()
+
+
+def in_postgres(table: Table) -> tuple[Session, str, str]:
+    """A session where the table is, and the schema and the name it has there."""
     options = {key: str(value) for key, value in table.options.items()}
     if "url" not in options:
         raise DatabaseError(f"table {table.name}: connector 'postgres' needs url = 'postgresql://user@host:5432/db'")
     home = options.get("schema", "public")
-    session = Session(options["url"], home)
-    try:
-        chosen = ", ".join(quoted(name) for name in columns)
-        origin = f"{quoted(home)}.{quoted(options.get('table', table.name))}"
-        return session.fetch(f"SELECT {chosen} FROM {origin}").cast(schema)
-    finally:
-        session.close()
+    return Session(options["url"], home), home, options.get("table", table.name)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
-from connectors.database import DatabaseError
 from connectors.duckdb import DuckDb
-from connectors.postgres_session import Session
 from connectors.sample_figures import Sample
-from connectors.stored_tables import read_elsewhere
+from connectors.stored_tables import in_postgres, read_elsewhere
 from connectors.types import arrow_type
 from optimizer.catalog import Table
 
@@ -20,13 +18,9 @@ def sample_table(table: Table, most: int) -> Sample:
     schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in table.columns])
     if table.options.get("connector", "postgres") != "postgres":
         return _from_duckdb(table, most, schema)
-    options = {key: str(value) for key, value in table.options.items()}
-    if "url" not in options:
-        raise DatabaseError(f"table {table.name}: connector 'postgres' needs url = 'postgresql://user@host:5432/db'")
-    home = options.get("schema", "public")
-    session = Session(options["url"], home)
+    session, home, name = in_postgres(table)
     try:
-        origin = exp.table_(options.get("table", table.name), home, quoted=True)
+        origin = exp.table_(name, home, quoted=True)
         counted = session.fetch(exp.select(exp.func("count", exp.Star())).from_(origin).sql(dialect="postgres"))
         rows = int(counted.column(0)[0].as_py())
         if rows <= most:

@@ -18,7 +18,7 @@ from connectors.spark.session import spark_session
 from costmodel.fit import Residual
 from costmodel.profile import CalibrationProfile
 from migration.calibration import Calibrated, calibrated, observe
-from migration.experiments import Experiment, full, quick
+from migration.experiments import full, quick
 from migration.observations import Observation, append, read
 from optimizer.errors import PenstockError
 from service.temporary_postgres import available, postgres
@@ -71,7 +71,7 @@ def _observed(request: Request, before: CalibrationProfile, deadline: float, con
         task = progress.add_task("starting Spark", total=len(experiments))
         spark = spark_session("local[*]", {})
         open_.callback(spark.stop)
-        observe(spark, _warm_up(experiments), before, url)  # for the JVM; what it takes is not the engines' doing
+        observe(spark, experiments[0], before, url)  # for the JVM; what it takes is not the engines' doing
         for number, experiment in enumerate(experiments):
             if monotonic() >= deadline:
                 console.print(f"the time is over: {len(experiments) - number} experiments of {len(experiments)} left")
@@ -82,10 +82,6 @@ def _observed(request: Request, before: CalibrationProfile, deadline: float, con
                 append(request.observations, line)
             yield line
             progress.advance(task)
-
-
-def _warm_up(experiments: list[Experiment]) -> Experiment:
-    return experiments[0]
 
 
 def write(profile: CalibrationProfile, path: Path) -> None:
