@@ -37,6 +37,11 @@ _EVERYWHERE = {
     # Arrow data below this size becomes part of the plan, where it is analysed, planned and sent to every task anew.
     # A tick's result is small enough for that, and a job less; a window's contents are not.
     "spark.sql.execution.arrow.localRelationThreshold": "1m",
+    # A checkpoint is a directory of the driver's machine. Spark's other way of writing it asks the program `readlink`
+    # eight times a batch, which is longer than all the rest of an empty batch takes.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     # An empty batch has nothing to do here: ticks come from the tuples.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # Several jobs a second, for months: what the driver remembers of finished ones has to stay small.
