@@ -152,7 +152,7 @@ def _full_in_spark() -> list[Experiment]:
 
 
 def _full_in(database: str) -> list[Experiment]:
-    sizes = [(60, 20_000), (60, 2_000), (300, 20_000), (60, 80_000)]
+    sizes = [(60, 20_000), (60, 2_000), (300, 20_000), (60, 80_000), (300, 60_000)]
     if database == "postgres":
         sizes = [(60, 10_000), (60, 2_000), (300, 5_000), (60, 30_000)]
     found = [Experiment(above(w), r, "rest", database) for w, r in sizes]

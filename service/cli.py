@@ -22,6 +22,7 @@ from service.calibrate_cli import calibrate
 from service.catalogs import UseStatistics, read_catalog
 from service.errors import errors_for_people, read_text
 from service.overrides import parse_force, parse_pairs, parse_rates, parse_seconds, parse_sweep
+from service.prepare import prepare
 from service.profile_lookup import find_profile
 
 app = typer.Typer(
@@ -31,7 +32,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(bench, name="bench")
-for command in (run_cli.run, run_cli.emit, run_cli.delete, run_cli.demo, calibrate, analyze_cli.analyze):
+for command in (run_cli.run, run_cli.emit, run_cli.delete, run_cli.demo, calibrate, analyze_cli.analyze, prepare):
     app.command()(command)
 
 

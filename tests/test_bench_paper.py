@@ -23,11 +23,12 @@ from service.bench import accuracy, decision, figure5, figure6, paper, pictures,
 from service.bench.curve import GRID, Basis, Point, Reading, bracket, maximum, next_rate, throughput, u_at
 from service.bench.decision import AtRate, Case, Maximum, Measured
 from service.bench.fills import Fills
+from service.bench.kept import Kept, keep, known
 from service.bench.lab import Job, Lab, OutOfTime
 from service.bench.live import Workload, deployed
 from service.bench.paper import Run, ratio
 from service.bench.paper_report import render
-from service.bench.plans import Kind, Query, candidate
+from service.bench.plans import Kind, Query, candidate, predicted
 from service.bench.trial import How, Limits, Trial, measure_u
 from tests.postgres_server import postgres_url
 
@@ -182,6 +183,31 @@ def test_operators_are_measured_over_full_windows(fills: Fills) -> None:
     size = analysis.leaves[0].size
     assert size.estimated == pytest.approx(20 * RATE)
     assert size.measured == pytest.approx(20 * RATE, rel=0.05)
+
+
+def test_a_plan_that_should_fail_is_tried_where_it_begins_to() -> None:
+    query = Query.example("cq1")
+    at = query.optimized(70_000.0, "duckdb")
+    assert decision.failing_from(query, "duckdb", candidate(at, Kind.OPTIMAL), 70_000.0) is None
+    spe = candidate(at, Kind.PANE)
+    lower = decision.failing_from(query, "duckdb", spe, 70_000.0)
+    assert lower is not None
+    below = max(r for r in GRID if r < lower)
+    u = [predicted(spe.plan, query.optimized(r, "duckdb")).cost.bottleneck for r in (below, lower)]
+    assert u[0] <= decision.FAILING < u[1]
+
+
+def test_trials_are_kept_for_a_later_run(tmp_path: Path) -> None:
+    path = tmp_path / "some" / "trials.jsonl"
+    assert known(path, 2.0) == {}
+    one = Trial(1000.0, 0.5, False, True, (1.0, 1.0), 4, {"spark": 0.1}, 7, 3.5)
+    again = replace(one, u=0.6)
+    for batch, trial in ((2.0, one), (2.0, again), (1.0, replace(one, rate=5.0))):
+        keep(path, Kept("SELECT 1", "plan pane", batch, trial))
+    assert known(path, 2.0) == {("SELECT 1", "plan pane", 1000.0): again}
+    path.write_text(path.read_text() + "{}\n")
+    with pytest.raises(PenstockError, match="line 4"):
+        known(path, 2.0)
 
 
 # -- curves -----------------------------------------------------------------------------------------------------------

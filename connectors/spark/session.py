@@ -21,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from connectors.spark.class_archive import with_archive
 from optimizer.errors import PenstockError
 
 JAVA = 17  # the oldest that Spark 4 runs on
@@ -90,7 +91,7 @@ def spark_on_demand(
 def _start(settings: Mapping[str, str]) -> None:
     # Executors run the Python of this process, not the first one on their PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    conf = SparkConf(loadDefaults=False).setAll(list(with_archive(settings).items()))
     master = settings["spark.master"]
     # What the JVM writes on stderr (its notes about modules, log lines) is not for the user of a command: errors come
     # as exceptions. Kept aside, to tell why a JVM did not start.
@@ -110,19 +111,27 @@ def _start(settings: Mapping[str, str]) -> None:
         PySparkLogger.getLogger(name).disabled = True  # they print the stack of what comes as an exception anyway
 
 
-def _check_java() -> None:
+_ADVICE = f"install a JDK {JAVA} or newer, and put it on the PATH or point JAVA_HOME to it"
+
+
+def java() -> str:
+    """The program that runs Spark."""
     home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else which("java")
-    advice = f"install a JDK {JAVA} or newer, and put it on the PATH or point JAVA_HOME to it"
-    if java is None:
-        raise PenstockError(f"running queries needs Java, and there is none on the PATH; {advice}")
+    found = str(Path(home, "bin", "java")) if home else which("java")
+    if found is None:
+        raise PenstockError(f"running queries needs Java, and there is none on the PATH; {_ADVICE}")
+    return found
+
+
+def _check_java() -> None:
+    program = java()
     try:
-        words = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
+        words = subprocess.run([program, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
     except (OSError, subprocess.SubprocessError) as error:
-        raise PenstockError(f"running queries needs Java, but {java} does not run ({error}); {advice}") from error
+        raise PenstockError(f"running queries needs Java, but {program} does not run ({error}); {_ADVICE}") from error
     found = java_version(words)
     if found is not None and found < JAVA:
-        raise PenstockError(f"running queries needs Java {JAVA} or newer, but {java} is Java {found}; {advice}")
+        raise PenstockError(f"running queries needs Java {JAVA} or newer, but {program} is Java {found}; {_ADVICE}")
 
 
 def java_version(words: str) -> int | None:

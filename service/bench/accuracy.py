@@ -37,7 +37,7 @@ class OperatorErrors:
 @dataclass(frozen=True)
 class Spread:
     median: float
-    p90: float
+    p95: float
     worst: float
 
 
@@ -109,9 +109,9 @@ def summary(found: Sequence[OperatorErrors], left_out: tuple[str, ...]) -> Accur
 def spread_of(values: Sequence[float]) -> Spread | None:
     """
     >>> spread_of([1.0, 2.0, 3.0])
-    Spread(median=2.0, p90=2.8, worst=3.0)
+    Spread(median=2.0, p95=2.9, worst=3.0)
     """
     if not values:
         return None
-    high = quantiles(values, n=10, method="inclusive")[8] if len(values) > 1 else values[0]
+    high = quantiles(values, n=20, method="inclusive")[18] if len(values) > 1 else values[0]
     return Spread(median(values), high, max(values))

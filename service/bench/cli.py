@@ -40,6 +40,9 @@ def paper(
     only: Annotated[list[str] | None, typer.Option(help="Of the experiments, those to run.")] = None,
     url: Annotated[str | None, typer.Option(help="PostgreSQL's address; one is started where not given.")] = None,
     highest: Annotated[float, typer.Option(help="Where the search for a maximum throughput ends.")] = 400_000.0,
+    trials: Annotated[
+        Path | None, typer.Option(help="A file of trials: those in it are not run again, new ones are added.")
+    ] = None,
     output: Annotated[Path, typer.Option(help="Where figures and pictures go.")] = Path("benchmarks/results"),
 ) -> None:
     """The experiments of paper 001, section 8, on Spark with DuckDB and with PostgreSQL."""
@@ -59,6 +62,7 @@ def paper(
         tuple(only or experiments.EXPERIMENTS),
         url,
         highest,
+        kept=trials,
     )
     typer.echo(f"{done.trials} trials in {done.minutes:.1f} minutes; figures and pictures are in {output}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 
 from rich.console import Console
@@ -18,6 +19,7 @@ from connectors.spark.sliding import Form
 from optimizer.errors import PenstockError
 from service.bench.curve import Point, next_rate
 from service.bench.fills import Fills
+from service.bench.kept import Kept, keep, known
 from service.bench.plans import Candidate, Query
 from service.bench.trial import How, Limits, Trial, measure_u
 from service.profile_lookup import find_profile
@@ -55,6 +57,7 @@ class Lab:
     console: Console = field(default_factory=Console)
     trials: dict[tuple[str, str, float], Trial] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
+    kept: Path | None = None  # where trials are written down
     _per_tuple: float = SECONDS_PER_TUPLE
 
     def trial(self, query: Query, candidate: Candidate, rate: float) -> Trial:
@@ -69,6 +72,8 @@ class Lab:
                 ran = sum(found.batches) * (1 + 1 / self.limits.measured) + 2.0
                 self._per_tuple = max(1e-7, (monotonic() - started - ran) / tuples)
             self.trials[key] = found
+            if self.kept is not None:
+                keep(self.kept, Kept(query.sql, candidate.id, self.limits.batch, found))
         return self.trials[key]
 
     def points(self, query: Query, candidate: Candidate) -> list[Point]:
@@ -140,20 +145,17 @@ def laboratory(
     limits: Limits | None = None,
     highest: float = HIGHEST,
     console: Console | None = None,
+    kept: Path | None = None,
 ) -> Iterator[Lab]:
-    """Spark and, where it is asked for, PostgreSQL: at `url`, or one of our own."""
+    """Spark and, where it is asked for, PostgreSQL: at `url`, or one of our own; with the trials of a file."""
     deadline = monotonic() + 60 * minutes
     with postgres(url) if "postgres" in databases else nullcontext() as address:
         spark = spark_session("local[*]", {"spark.sql.streaming.numRecentProgressUpdates": "1000"})
         fills = Fills(spark, address)
         try:
-            yield Lab(
-                fills,
-                limits or Limits(batch=find_profile(None)[0].batch_interval),
-                deadline,
-                highest,
-                console or Console(),
-            )
+            chosen = limits or Limits(batch=find_profile(None)[0].batch_interval)
+            trials = known(kept, chosen.batch) if kept is not None else {}
+            yield Lab(fills, chosen, deadline, highest, console or Console(), trials, kept=kept)
         finally:
             fills.close()
             spark.stop()

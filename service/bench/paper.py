@@ -23,6 +23,7 @@ from service.bench import accuracy, decision, figure5, figure6, pictures, table2
 from service.bench.curve import Basis, Reading
 from service.bench.lab import HIGHEST, Failure, Lab, laboratory
 from service.bench.plans import DATABASES, QUERIES, Kind, Query, candidate
+from service.bench.trial import measure_u
 
 MINUTES = 60.0
 ACCURACY_RATE = 5_000.0
@@ -74,6 +75,7 @@ def run_all(
     url: str | None = None,
     highest: float = HIGHEST,
     console: Console | None = None,
+    kept: Path | None = None,
 ) -> Run:
     unknown = [name for name in only if name not in EXPERIMENTS]
     if unknown:
@@ -85,7 +87,7 @@ def run_all(
         (directory / "table2.json").write_text(table2.to_json(times))
         pictures.table2(times, directory)
     spent = (monotonic() - started) / 60
-    with laboratory(minutes - spent - 1.0, databases, url, None, highest, console) as lab:
+    with laboratory(minutes - spent - 1.0, databases, url, None, highest, console, kept) as lab:
         warm_up(lab, databases)
         steps: list[tuple[str, float, Callable[[], None]]] = [
             ("figure5", 5.0, lambda: _figure5(lab, directory, queries, databases)),
@@ -112,9 +114,9 @@ def warm_up(lab: Lab, databases: Sequence[str]) -> None:
     for database in databases:
         at = query.optimized(WARM_UP_RATE, database)
         for kind in (Kind.OPTIMAL, Kind.PANE, Kind.DB):
+            one = candidate(at, kind)
             for _ in range(2):
-                lab.trial(query, candidate(at, kind), WARM_UP_RATE)
-                lab.trials.clear()
+                measure_u(lab.fills, query.at(WARM_UP_RATE), one.plan, one.how, lab.limits)
 
 
 def _figure5(lab: Lab, directory: Path, queries: Sequence[str], databases: Sequence[str]) -> None:
