@@ -28,7 +28,7 @@ from migration.experiments import CATALOG, Experiment
 from migration.measurements import measurements
 from migration.metrics import BatchReport
 from migration.observations import Observation, Parts
-from migration.prefill import prefill
+from migration.prefill import Earlier, prefill
 from migration.streaming import Settings
 from optimizer.algebra import Window, operators
 from optimizer.catalog import Catalog
@@ -41,7 +41,6 @@ from optimizer.sql.ddl import parse_catalog
 START = datetime(2024, 1, 1)
 WARM_UP, MEASURED = 1, 2  # batches of an experiment
 LONGEST = 30.0  # seconds for the batches of one experiment
-_PART = 1_000_000  # tuples that are generated and stored at once
 
 
 @dataclass(frozen=True)
@@ -122,9 +121,8 @@ def _fill(spark: SparkSession, deployment: Deployment, catalog: Catalog, rate: f
     seconds = max(w.spec.size for w in windows) / 1e6
     options = {k: v for k, v in catalog.streams["plugs"].options.items() if k != "connector"}
     options["start"] = str(START - timedelta(seconds=seconds))
-    count = round(seconds * rate)
-    parts = [smartplug_rows(spark, a, b, options) for a, b in pairwise([*range(0, count, _PART), count])]
-    prefill(deployment.batches, "plugs", "ts", parts)
+    earlier = Earlier("plugs", "ts", rate, seconds, lambda a, b: smartplug_rows(spark, a, b, options))
+    prefill(deployment.batches, earlier, seconds)
     for store in deployment.batches.stores.values():
         deployment.database.settle(store)
 

@@ -1,42 +1,83 @@
 """Fills the windows of a deployment that has not started yet with earlier tuples, in bulk.
 
-A benchmark over a window of five minutes need not run for five minutes before it begins.
+A benchmark over a window of five minutes need not run for five minutes before it begins. What Spark keeps is made tuple
+by tuple. To a database a window is a number of rows and groups: there some seconds of stream are made, and stored again
+and again, each time that much earlier, which is ten times as fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import pairwise
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from connectors.database import Store
 from migration.batch import Batches
 from migration.feed import Arrivals, wide
 from migration.layout import Layout
 
+PART = 1_000_000  # tuples that are made at once
+IN_SPARK = 8  # entries that a store in Spark is made of, about as many as between two of its clean-ups
 
-def prefill(
-    batches: Batches, stream: str, time_column: str, parts: Sequence[DataFrame], only: Collection[str] | None = None
-) -> None:
-    """`parts` are tuples of one stream, oldest first, with its columns; all before the first tuple that will arrive.
 
-    `only` names the stores to fill, where not all of them are.
-    """
+@dataclass(frozen=True)
+class Earlier:
+    """The tuples of one stream before its first one arrives. `tuples(a, b)` are those with the numbers a to b - 1;
+    number 0 is `longest` seconds before the beginning."""
+
+    stream: str
+    time_column: str
+    rate: float
+    longest: float  # seconds
+    tuples: Callable[[int, int], DataFrame]
+
+
+def prefill(batches: Batches, earlier: Earlier, seconds: float, only: Collection[str] | None = None) -> None:
+    """Gives the stores, or those of them that `only` names, the last `seconds` before the beginning."""
     assert batches.progress.batch == -1, "the deployment has begun"
-    feed = batches.feed
-    chosen = batches if only is None else replace(batches, kept=_narrowed(batches.kept, only))
-    for number, part in enumerate(parts, -len(parts)):  # batches before the first
-        columns = [F.lit(feed.streams.index(stream)).alias("_stream"), F.col(time_column).alias("_ts")]
-        columns += [F.col(name).alias(wide(stream, name)) for name in batches.kept.columns(stream)]
-        frame = part.select(*columns)
-        arrivals = Arrivals(feed, frame, number, None, bool(batches.windows.counted))
-        tables = chosen.take(arrivals, number)
-        with batches.database.transaction():
-            for name, table in tables.items():
-                assert isinstance(table, pa.Table), "windows are filled by the driver"
-                batches.database.append(batches.stores[name], table)
+    kept = batches.kept if only is None else _narrowed(batches.kept, only)
+    first, end = (round(x * earlier.rate) for x in (earlier.longest - seconds, earlier.longest))
+    if kept.in_spark or kept.partials:
+        chosen = replace(batches, kept=replace(kept, in_database=()))
+        pieces = max(IN_SPARK, -(-(end - first) // PART))
+        for number, (a, b) in enumerate(pairwise(_borders(first, end, pieces)), -pieces):  # batches before the first
+            chosen.take(_arrivals(batches, earlier, a, b, number), number)
+    if kept.in_database:
+        chosen = replace(batches, kept=replace(kept, in_spark=(), partials=()))
+        pieces = max(1, -(-(end - first) // PART))
+        since = _borders(first, end, pieces)[-2]
+        tables = chosen.take(_arrivals(batches, earlier, since, end, -1), -1)
+        for times in reversed(range(pieces)):  # oldest first, as tuples arrive
+            with batches.database.transaction():
+                for name, table in tables.items():
+                    assert isinstance(table, pa.Table), "windows are filled by the driver"
+                    store = batches.stores[name]
+                    batches.database.append(store, _before(store, table, timedelta(seconds=seconds * times / pieces)))
+
+
+def _borders(first: int, end: int, pieces: int) -> list[int]:
+    return [first + (end - first) * i // pieces for i in range(pieces + 1)]
+
+
+def _arrivals(batches: Batches, earlier: Earlier, first: int, end: int, number: int) -> Arrivals:
+    feed, stream = batches.feed, earlier.stream
+    columns = [F.lit(feed.streams.index(stream)).alias("_stream"), F.col(earlier.time_column).alias("_ts")]
+    columns += [F.col(name).alias(wide(stream, name)) for name in batches.kept.columns(stream)]
+    frame = earlier.tuples(first, end).select(*columns)
+    return Arrivals(feed, frame, number, None, bool(batches.windows.counted))
+
+
+def _before(store: Store, rows: pa.Table, by: timedelta) -> pa.Table:
+    """The same tuples, that much earlier."""
+    position = rows.schema.get_field_index(store.time_column)
+    moved = pc.subtract(rows.column(position), pa.scalar(by, pa.duration("us")))
+    return rows.set_column(position, rows.schema.field(position), moved)
 
 
 def _narrowed(kept: Layout, only: Collection[str]) -> Layout:

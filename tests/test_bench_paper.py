@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from connectors.spark.sliding import Form
+from migration import prefill
+from migration.deployment import Deployment
 from migration.metrics import BatchReport
 from optimizer.errors import PenstockError
 from optimizer.optimize import Optimized
@@ -25,7 +28,7 @@ from service.bench.decision import AtRate, Case, Maximum, Measured
 from service.bench.fills import Fills
 from service.bench.kept import Kept, keep, known
 from service.bench.lab import Job, Lab, OutOfTime
-from service.bench.live import Workload, deployed
+from service.bench.live import START, Workload, deployed
 from service.bench.paper import Run, ratio
 from service.bench.paper_report import render
 from service.bench.plans import Kind, Query, candidate, predicted
@@ -143,6 +146,29 @@ def _rows(directory: Path) -> Rows:
             rounded = tuple(round(v, 6) if isinstance(v, float) else v for v in row[1:])
             found.setdefault(row[0], []).append(rounded)
     return {tick: sorted(rows, key=str) for tick, rows in found.items()}
+
+
+@pytest.mark.parametrize("database", ["duckdb", "postgres"])
+def test_a_window_in_a_database_is_its_last_seconds_again_and_again(
+    fills: Fills, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefill, "PART", 1_000)
+    query = _short("cq5")
+    plan = _selections_in_spark(query.optimized(RATE, database))
+    url = fills.url if database == "postgres" else None
+    with deployed(fills.spark, query.at(RATE), plan, [], 20.0, url=url) as deployment:
+        assert isinstance(deployment, Deployment)
+        ((name, _),) = deployment.batches.stores.items()
+        sql = f"SELECT ts, value FROM {name} ORDER BY ts"
+        schema = pa.schema([("ts", pa.timestamp("us")), ("value", pa.float64())])
+        found = deployment.database.query(sql, {}, schema).to_pylist()
+    assert len(found) == 20 * RATE / 2
+    assert found[0]["ts"] == START - timedelta(seconds=20) + timedelta(seconds=1 / RATE)
+    apart = {later["ts"] - one["ts"] for one, later in pairwise(found)}
+    assert apart == {timedelta(seconds=2 / RATE)}
+    values = [row["value"] for row in found]
+    assert values[:500] == values[500:1000] == values[-500:]
+    assert len(set(values[:500])) > 400
 
 
 def test_windows_are_made_once_for_queries_that_keep_the_same(fills: Fills) -> None:

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import count, pairwise
+from itertools import count
 from os import link
 from pathlib import Path
 from tempfile import mkdtemp
 from urllib.parse import urlsplit, urlunsplit
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from connectors.postgres_session import Session, quoted
 from connectors.spark.sliding import Form
@@ -29,15 +29,13 @@ from connectors.spark.smartplug import smartplug_rows
 from migration.deployment import Deployment, Record, kept_by
 from migration.layout import KeptPartials, KeptTuples, Layout, forms_of
 from migration.metrics import BatchReport
-from migration.prefill import prefill
+from migration.prefill import Earlier, prefill
 from migration.streaming import Settings
 from optimizer.algebra import describe, text
 from optimizer.errors import PenstockError
 from optimizer.physical import PhysicalPlan
 from service.bench.live import START, STREAM, TIME, Workload
 
-PART = 5_000_000  # tuples that go through the driver at once
-ENTRIES = 8  # that a store in Spark consists of, about as many as between two of its clean-ups
 MOST_BYTES = 16 << 30  # of what is kept aside
 MOST_COPIES = 3e8  # of tuples: window() copies each into size/slide windows, and beyond this nobody waits for it
 SCHEMA = "penstock_filled"
@@ -126,9 +124,7 @@ class Fills:
         longest = max(_lengths(kept).values())
         with self._own(workload, plan, form, lambda report: None, None, {}, keep=True) as deployment:
             for seconds, names in by_length.items():
-                in_spark = names & ({k.name for k in kept.in_spark} | {p.name for p in kept.partials})
-                parts = self._parts(workload, seconds, longest, ENTRIES if in_spark else 1)
-                prefill(deployment.batches, STREAM, TIME, parts, names)
+                prefill(deployment.batches, self._earlier(workload, longest), seconds, names)
         state, url = deployment.settings.state, deployment.settings.url
         for key, stores in absent.items():
             if key.kind == "postgres":
@@ -144,18 +140,12 @@ class Fills:
             self._drop(url)
         shutil.rmtree(state.parent)
 
-    def _parts(self, workload: Workload, seconds: float, longest: float, at_least: int) -> Sequence[DataFrame]:
-        """The tuples of the seconds before the stream begins, oldest first.
-
-        They are numbered from the beginning of the longest window on: all stores see the same tuples.
-        """
+    def _earlier(self, workload: Workload, longest: float) -> Earlier:
+        """Tuples are numbered from the beginning of the longest window on: all stores see the same ones."""
         declared = workload.catalog.streams[STREAM].options
         options = {k: v for k, v in declared.items() if k not in ("connector", "limit")}
         options["start"] = str(START - timedelta(seconds=longest))
-        first, end = round((longest - seconds) * workload.rate), round(longest * workload.rate)
-        pieces = max(at_least, -(-(end - first) // PART))
-        borders = [first + (end - first) * i // pieces for i in range(pieces + 1)]
-        return [smartplug_rows(self.spark, a, b, options) for a, b in pairwise(borders)]
+        return Earlier(STREAM, TIME, workload.rate, longest, lambda a, b: smartplug_rows(self.spark, a, b, options))
 
     def _settle(self, url: str, stores: list[str]) -> int:
         """Statistics and visibility as autovacuum would have left them; the size in bytes."""

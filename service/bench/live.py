@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
@@ -20,7 +19,7 @@ from connectors.spark.smartplug import smartplug_rows
 from migration.deployment import Deployment
 from migration.metrics import BatchReport, Share
 from migration.native import NativeDeployment
-from migration.prefill import prefill
+from migration.prefill import Earlier, prefill
 from migration.streaming import Settings
 from optimizer.catalog import Catalog, Figure, Watermark
 from optimizer.errors import PenstockError
@@ -31,7 +30,6 @@ from service.bench.nway import smartplug
 
 STREAM, TIME = "plugs", "ts"
 START = datetime(2024, 1, 1)
-PREFILL_PART = 2_000_000  # tuples generated and stored at once
 
 
 @dataclass(frozen=True)
@@ -131,10 +129,8 @@ def _fill(spark: SparkSession, deployment: Deployment, workload: Workload, secon
     """The tuples of the seconds before the stream begins."""
     options = {k: v for k, v in workload.catalog.streams[STREAM].options.items() if k not in ("connector", "limit")}
     options["start"] = str(START - timedelta(seconds=seconds))
-    count = round(seconds * workload.rate)
-    borders = [*range(0, count, PREFILL_PART), count]
-    parts = [smartplug_rows(spark, a, b, options) for a, b in pairwise(borders)]
-    prefill(deployment.batches, STREAM, TIME, parts)
+    earlier = Earlier(STREAM, TIME, workload.rate, seconds, lambda a, b: smartplug_rows(spark, a, b, options))
+    prefill(deployment.batches, earlier, seconds)
 
 
 def measure(
