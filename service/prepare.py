@@ -54,7 +54,6 @@ def make(target: Path) -> None:
             Path(place, name).write_text(text)
         new = target.with_suffix(".new")
         new.unlink(missing_ok=True)
-        target.unlink(missing_ok=True)  # a JVM cannot add to one
         arguments = [
             "run",
             "query.sql",

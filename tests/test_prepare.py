@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.spark.class_archive import OPTIONS, archive, with_archive
+from connectors.spark.class_archive import OPTIONS, archive, recording, with_archive
 from connectors.spark.session import java
 from optimizer.errors import PenstockError
 from service.prepare import make
@@ -30,6 +30,12 @@ def test_java_is_told_of_the_archive_and_of_what_it_was_told_before(environment:
     found = with_archive({OPTIONS: "-Xss4m"})[OPTIONS]
     assert found.startswith(f'-XX:SharedArchiveFile="{environment}" ')
     assert found.endswith(" -Xss4m")
+
+
+def test_a_run_that_makes_an_archive_does_without_one(environment: Path) -> None:
+    environment.touch()
+    settings = {OPTIONS: recording(environment)}
+    assert with_archive(settings) == settings
 
 
 def test_java_starts_quietly_with_an_archive_that_is_none(environment: Path) -> None:

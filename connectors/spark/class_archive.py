@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 OPTIONS = "spark.driver.extraJavaOptions"
+_RECORD = "-XX:ArchiveClassesAtExit="
 
 
 def archive() -> Path:
@@ -22,7 +23,7 @@ def archive() -> Path:
 def with_archive(settings: Mapping[str, str]) -> dict[str, str]:
     """Spark's settings, with Java told of the archive where there is one."""
     path = archive()
-    if not path.exists():
+    if not path.exists() or _RECORD in settings.get(OPTIONS, ""):  # a JVM cannot add to an archive
         return dict(settings)
     # An archive that does not fit is no news for the user of a command.
     words = f"-XX:SharedArchiveFile={_quoted(path)} -Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
@@ -31,7 +32,7 @@ def with_archive(settings: Mapping[str, str]) -> dict[str, str]:
 
 def recording(path: Path) -> str:
     """The Java option under which a JVM writes the classes it has loaded to an archive when it ends."""
-    return f"-XX:ArchiveClassesAtExit={_quoted(path)}"
+    return f"{_RECORD}{_quoted(path)}"
 
 
 def _quoted(path: Path) -> str:
