@@ -2,7 +2,7 @@
 
 A benchmark over a window of five minutes need not run for five minutes before it begins. What Spark keeps is made tuple
 by tuple. To a database a window is a number of rows and groups: there some seconds of stream are made, and stored again
-and again, each time that much earlier, which is ten times as fast.
+and again, each time that much earlier.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 import typer
 
 from connectors.spark.class_archive import OPTIONS, archive, recording
-from connectors.spark.session import java
 from optimizer.errors import PenstockError
 from service.errors import errors_for_people
 
@@ -89,6 +88,8 @@ def make(target: Path) -> None:
 
 def _check(new: Path) -> None:
     """A JVM does without an archive that does not fit, but falls over one that is cut short, as on a full disk."""
+    from connectors.spark.session import java  # imported late: explain does without Spark
+
     command = [java(), f"-XX:SharedArchiveFile={new}", "-Xshare:auto", "-XX:-CreateCoredumpOnCrash", "-version"]
     if subprocess.run(command, cwd=new.parent, capture_output=True, timeout=PATIENCE, check=False).returncode:
         new.unlink()
