@@ -242,3 +242,9 @@ def test_serve_with_catalogs_that_are_not_there(tmp_path: Path) -> None:
     failed(penstock("serve", "--port", "0", "--catalog", str(tmp_path)), "write --catalog smartplug=catalog.sql")
     (tmp_path / "bad.sql").write_text("CREATE NONSENSE")
     failed(penstock("serve", "--port", "0", "--catalog", f"mine={tmp_path / 'bad.sql'}"), "bad.sql:1:")
+
+
+def test_the_command_starts_without_spark() -> None:
+    """Spark's Python takes longer to import than a plan takes to find."""
+    words = "import sys, service.cli; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", words], check=False).returncode == 0
