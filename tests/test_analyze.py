@@ -34,6 +34,7 @@ from optimizer.sql.ddl import parse_catalog
 from service.analyze import render_analysis
 from service.cli import app
 from tests.postgres_server import postgres_url
+from tests.spark_fixture import interpreted
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "smartplug"
 START = datetime(2024, 1, 1)
@@ -87,7 +88,8 @@ def measure(
     scope="module", params=[p if i == 0 else pytest.param(p, marks=pytest.mark.slow) for i, p in enumerate(PLANS)]
 )
 def cq1(request: pytest.FixtureRequest, spark: SparkSession) -> Run:
-    return measure(spark, force=PLANS[request.param])
+    with interpreted(spark):
+        return measure(spark, force=PLANS[request.param])
 
 
 def counted(spark: SparkSession, tuples: int) -> dict[str, int]:

@@ -20,6 +20,7 @@ from optimizer.algebra import operators
 from optimizer.optimize import Options, optimize
 from service.cli import app
 from tests.postgres_server import postgres_url
+from tests.spark_fixture import interpreted
 
 RATE = 400.0
 CASES = {
@@ -34,7 +35,8 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def seen(spark: SparkSession) -> dict[str, Observation]:
-    return {name: observe(spark, e, default_profile(), postgres_url()) for name, e in CASES.items()}
+    with interpreted(spark):
+        return {name: observe(spark, e, default_profile(), postgres_url()) for name, e in CASES.items()}
 
 
 def kinds(observation: Observation) -> set[str]:

@@ -30,6 +30,7 @@ from tests.federation import same
 from tests.goldens import EXAMPLES
 from tests.oracle import Row
 from tests.recorded import CATALOG, START, TIMES, random_query, record
+from tests.spark_fixture import interpreted
 from tests.test_equivalence import QUERIES, TUPLE_DRIVEN, arrivals
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
@@ -96,7 +97,8 @@ class Recorded:
 @pytest.fixture(scope="module")
 def recorded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     site = Recorded(spark, tmp_path_factory.mktemp("recorded"))
-    yield site
+    with interpreted(spark):
+        yield site
     site.connection.close()
 
 

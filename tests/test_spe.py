@@ -42,6 +42,7 @@ from optimizer.sql.render import flat_names
 from tests import oracle
 from tests.federation import Prepared, Site, boundary, same
 from tests.recorded import CATALOG, START, TABLES, TIMES, random_query, record
+from tests.spark_fixture import interpreted
 from tests.test_equivalence import EXAMPLES, QUERIES, TICKS, TUPLE_DRIVEN, arrivals
 
 
@@ -78,19 +79,13 @@ class Recording:
 @pytest.fixture(scope="module")
 def recording(spark: SparkSession) -> Iterator[Recording]:
     connection = record()
-    # Hundreds of queries that are run once, on few rows: to compile them takes longer than all else.
-    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    before = {option: spark.conf.get(option) for option in interpreted}
-    for option, value in interpreted.items():
-        spark.conf.set(option, value)
-    frames = {}
-    for name in TABLES:
-        stored = f"recorded_{name}" if name in TIMES else name
-        frames[name] = spark.createDataFrame(connection.sql(f"SELECT * FROM {stored}").to_arrow_table())
-    yield Recording(spark, connection, parse_catalog(CATALOG), frames)
+    with interpreted(spark):
+        frames = {}
+        for name in TABLES:
+            stored = f"recorded_{name}" if name in TIMES else name
+            frames[name] = spark.createDataFrame(connection.sql(f"SELECT * FROM {stored}").to_arrow_table())
+        yield Recording(spark, connection, parse_catalog(CATALOG), frames)
     connection.close()
-    for option, value in before.items():
-        spark.conf.set(option, value or "")
 
 
 def rows_at(frame: DataFrame, plan: RelationToStream) -> dict[datetime, list[oracle.Row]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -22,14 +23,16 @@ from tests import oracle
 from tests.federation import same
 from tests.recorded import CATALOG, START
 from tests.running import DELAY, END, Recording, deploy
+from tests.spark_fixture import interpreted
 from tests.test_equivalence import TUPLE_DRIVEN, arrivals
 
 SLIDING = "SELECT a.g, count(*) AS n, sum(a.v) AS x FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] AS a GROUP BY a.g"
 
 
 @pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    return Recording.make(tmp_path_factory.mktemp("streams"))
+def recording(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
+    with interpreted(spark):
+        yield Recording.make(tmp_path_factory.mktemp("streams"))
 
 
 @pytest.mark.parametrize(("sql", "windows"), TUPLE_DRIVEN)
