@@ -8,6 +8,7 @@ and again, each time that much earlier.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import pairwise
@@ -23,6 +24,7 @@ from migration.feed import Arrivals, wide
 from migration.layout import Layout
 
 PART = 1_000_000  # tuples that are made at once
+AT_ONCE = 2  # of these; Spark plans each in one thread, and that takes longer than a few tuples do
 IN_SPARK = 8  # entries that a store in Spark is made of, about as many as between two of its clean-ups
 
 
@@ -46,8 +48,12 @@ def prefill(batches: Batches, earlier: Earlier, seconds: float, only: Collection
     if kept.in_spark or kept.partials:
         chosen = replace(batches, kept=replace(kept, in_database=()))
         pieces = max(IN_SPARK, -(-(end - first) // PART))
-        for number, (a, b) in enumerate(pairwise(_borders(first, end, pieces)), -pieces):  # batches before the first
-            chosen.take(_arrivals(batches, earlier, a, b, number), number)
+
+        def take(number: int, borders: tuple[int, int]) -> None:
+            chosen.take(_arrivals(batches, earlier, *borders, number), number)
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:  # the numbers are of batches before the first
+            list(pool.map(take, range(-pieces, 0), pairwise(_borders(first, end, pieces))))
     if kept.in_database:
         chosen = replace(batches, kept=replace(kept, in_spark=(), partials=()))
         pieces = max(1, -(-(end - first) // PART))
