@@ -23,7 +23,7 @@ from migration.batch import Batches
 from migration.feed import Arrivals, wide
 from migration.layout import Layout
 
-PART = 1_000_000  # tuples that are made at once
+PART = 1_000_000  # tuples for a database that are made at once
 AT_ONCE = 2  # of these; Spark plans each in one thread, and that takes longer than a few tuples do
 IN_SPARK = 8  # entries that a store in Spark is made of, about as many as between two of its clean-ups
 
@@ -47,13 +47,12 @@ def prefill(batches: Batches, earlier: Earlier, seconds: float, only: Collection
     first, end = (round(x * earlier.rate) for x in (earlier.longest - seconds, earlier.longest))
     if kept.in_spark or kept.partials:
         chosen = replace(batches, kept=replace(kept, in_database=()))
-        pieces = max(IN_SPARK, -(-(end - first) // PART))
 
         def take(number: int, borders: tuple[int, int]) -> None:
             chosen.take(_arrivals(batches, earlier, *borders, number), number)
 
         with ThreadPoolExecutor(AT_ONCE) as pool:  # the numbers are of batches before the first
-            list(pool.map(take, range(-pieces, 0), pairwise(_borders(first, end, pieces))))
+            list(pool.map(take, range(-IN_SPARK, 0), pairwise(_borders(first, end, IN_SPARK))))
     if kept.in_database:
         chosen = replace(batches, kept=replace(kept, in_spark=(), partials=()))
         pieces = max(1, -(-(end - first) // PART))

@@ -389,11 +389,15 @@ def test_quick_figures_are_medians_over_all_batches() -> None:
 
 def test_the_optimal_maximum_is_that_of_the_plan_picked_there() -> None:
     def picked(since: float, until: float | None, top: float) -> figure5.Picked:
-        return figure5.Picked("p", "pane", (), since, until, Reading(top, Basis.INTERPOLATED), ())
+        points = (Point(top / 2, 0.5), Point(top * 2, 2.0))
+        return figure5.Picked("p", "pane", (), since, until, maximum(points), points)
 
     assert figure5.optimal([picked(1e3, 1e4, 8e3), picked(1e4, None, 5e3)]) == Reading(8e3, Basis.INTERPOLATED)
     assert figure5.optimal([picked(1e3, 1e4, 9e4), picked(1e4, None, 2e4)]) == Reading(2e4, Basis.INTERPOLATED)
     assert figure5.optimal([picked(1e3, 1e4, 9e4)]) == Reading(1e4, Basis.INTERPOLATED)
+    fails = (Point(2e4, 1.5),)
+    after = figure5.Picked("q", "pane", (), 1e4, None, maximum(fails), fails)
+    assert figure5.optimal([picked(1e3, 1e4, 8e3), after]) == Reading(8e3, Basis.INTERPOLATED), "it never kept up"
 
 
 # -- pictures and the page --------------------------------------------------------------------------------------------
