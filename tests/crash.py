@@ -26,6 +26,7 @@ from typing import Any
 import duckdb
 from adbc_driver_postgresql import dbapi
 
+from connectors.spark.class_archive import OPTIONS
 from migration.deployment import drop_state
 from migration.failpoints import VARIABLE
 from tests.crash_points import FILES, LAST, OUTSIDE, POINTS, START_UP, WORKLOADS, Point, Workload
@@ -34,13 +35,13 @@ from tests.oracle import Row
 from tests.postgres_server import postgres_url
 from tests.recorded import CATALOG, TABLES, TIMES
 from tests.running import DELAY, Recording, read_output
+from tests.spark_fixture import INTERPRETED, SHORT
 
 PATIENCE = 240.0  # seconds for a process to end, on a machine with other things to do
 QUICK_START = (  # half the time of a process that lives for a few batches is compilation
     "spark.driver.memory=1g",
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.codegen.wholeStage=false",
-    "spark.sql.codegen.factoryMode=NO_CODEGEN",
+    f"{OPTIONS}={SHORT}",
+    *(f"{option}={value}" for option, value in INTERPRETED.items()),
     "spark.sql.shuffle.partitions=1",
 )
 SINKS = ("duckdb", "parquet", "postgres")
