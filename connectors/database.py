@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -47,6 +47,14 @@ class LedgerEntry:
 
     batch: int
     record: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panes:
+    """Partial aggregates of a window, made from its store a pane at a time, and kept for as long as the session."""
+
+    name: str
+    sql: str  # the panes between `$since` and `$until`; the first column, `_pane`, is a pane's first instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +114,11 @@ class Database(Protocol):
         """Removes everything of this deployment."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class PaneKeeper(Protocol):
+    """A database in which aggregates can be made from panes."""
+
+    def reach(self, panes: Panes, first: datetime, until: datetime) -> None:
+        """Makes the panes of [first, until) that are missing; earlier ones may go. No tuple comes into one later."""

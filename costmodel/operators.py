@@ -18,13 +18,14 @@ from costmodel.flow import Drive, Flow
 from costmodel.profile import CalibrationProfile, DbCosts, per_tuple
 
 _FURTHER_PREDICATE = 0.2  # of the first one
+_WORTH_PANES = 0.5  # of a window's tuples: panes in a database are kept where less than that is read instead
 
 
 class AggregateForm(StrEnum):
-    """How the stream engine runs an aggregate.
+    """How an aggregate is run.
 
     `EXPAND` copies a tuple into every window that holds it, `PANE` combines partial aggregates of one slide each,
-    `RELATION` aggregates a relation that is new at each tick.
+    `RELATION` aggregates a relation that is new at each tick. A database has panes, or reads the relation anew.
     """
 
     EXPAND = "expand"
@@ -33,9 +34,9 @@ class AggregateForm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SpeCost:
+class AggregateCost:
     u: float
-    form: AggregateForm | None = None
+    form: AggregateForm | None  # None: the database reads the relation at each tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +128,19 @@ class Engines:
 
     def spe_aggregate(
         self, flow: Flow, out: Flow, functions: tuple[str, ...], window_over_slide: float | None
-    ) -> SpeCost:
+    ) -> AggregateCost:
         """`window_over_slide` is known where the aggregate stands on one window; the cheaper form is taken."""
         spe = self.profile.spe
         calls = per_tuple(spe.functions, functions)
         if window_over_slide is None or not flow.incremental:
             u = self.evaluations * spe.stage + self._made(flow) * spe.aggregate
-            return SpeCost(u, AggregateForm.RELATION)
+            return AggregateCost(u, AggregateForm.RELATION)
         forms = {
             AggregateForm.EXPAND: self._expand(flow, out, calls, ceil(window_over_slide)),
             AggregateForm.PANE: self._pane(flow, out, calls, ceil(window_over_slide)),
         }
         form = self.form or min(forms, key=lambda f: forms[f])
-        return SpeCost(forms[form], form)
+        return AggregateCost(forms[form], form)
 
     def _pane(self, flow: Flow, out: Flow, calls: float, panes: int) -> float:
         spe = self.profile.spe
@@ -172,6 +173,23 @@ class Engines:
     def db_join(self, left: Flow, right: Flow, out: Flow) -> float:
         return (self._made(left) + self._made(right)) * self.db.join_in + self._emitted(out) * self.db.join_out
 
-    def db_aggregate(self, flow: Flow, out: Flow, functions: tuple[str, ...]) -> float:
+    def db_arriving(self, flow: Flow, predicates: int) -> float:
+        """A selection below an aggregate in pane form: it sees new tuples once."""
+        return flow.rate * self.db.select * (1 + _FURTHER_PREDICATE * (predicates - 1))
+
+    def db_aggregate(
+        self, flow: Flow, out: Flow, functions: tuple[str, ...], window_over_slide: float | None
+    ) -> AggregateCost:
+        """`window_over_slide` is known where the database can make the aggregate from panes.
+
+        Which form is taken depends on sizes alone: whatever the profile's numbers are, a plan runs in the same way.
+        """
         each = self.db.aggregate + per_tuple(self.db.functions, functions)
-        return self._made(flow) * each + self._made(out) * self.db.group
+        groups = self._made(out) * self.db.group
+        read, form, more = self._made(flow), None, 0.0
+        if window_over_slide is not None and flow.incremental:
+            panes = ceil(window_over_slide)
+            combined = flow.rate + self.executions * panes * min(out.size, flow.size / panes)
+            if combined < _WORTH_PANES * read:
+                read, form, more = combined, AggregateForm.PANE, self.db_fixed  # one more statement, for the new pane
+        return AggregateCost(more + read * each + groups, form)

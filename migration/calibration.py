@@ -18,6 +18,7 @@ from time import monotonic
 
 from pyspark.sql import SparkSession
 
+from connectors.spark.sliding import Form
 from connectors.spark.smartplug import smartplug_rows
 from costmodel.fit import Residual, fit, residuals
 from costmodel.machine import fingerprint
@@ -56,6 +57,7 @@ def observe(
     profile: CalibrationProfile,
     url: str | None,
     measured: int = MEASURED,
+    warm_up: int = WARM_UP,
 ) -> Observation:
     catalog = _catalog(experiment, profile.batch_interval)
     optimized, plan = _planned(experiment, catalog, profile)
@@ -76,10 +78,10 @@ def observe(
             _fill(spark, deployment, catalog, experiment.rate)
             deployment.start()
             deadline = monotonic() + LONGEST
-            while len(recorder.parts) < WARM_UP + measured and monotonic() < deadline and not deployment.wait(0.1):
+            while len(recorder.parts) < warm_up + measured and monotonic() < deadline and not deployment.wait(0.1):
                 pass
             deployment.stop()
-            parts = recorder.measured(profile.batch_interval)
+            parts = recorder.measured(profile.batch_interval, measured)
         finally:
             recorder.deployment = None  # Spark holds on to the callback, and would to the database
             deployment.close()
@@ -138,9 +140,9 @@ class _Recorder:
         assert self.deployment is not None
         self.parts.append({**self.deployment.clock.parts, "done": monotonic()})
 
-    def measured(self, batch_seconds: float) -> Parts:
-        """Medians over the batches after the warm-up, per second of stream."""
-        each = [_Batch(before, after) for before, after in pairwise(self.parts)][WARM_UP - 1 :]
+    def measured(self, batch_seconds: float, last: int) -> Parts:
+        """Medians over the last batches, per second of stream; those before them were the warm-up."""
+        each = [_Batch(before, after) for before, after in pairwise(self.parts)][-last:]
         each = each or [_Batch({}, self.parts[-1])]
 
         def typical(part: Callable[[_Batch], float]) -> float:
@@ -177,7 +179,7 @@ def _observation(
         plan=plan.id,
         in_database=tuple(o.id for o in plan.operators if o.where is Where.DB),
         join_orders=tuple(r.order for r in optimized.search.regions),
-        forms={o.id: experiment.form.value for o in plan.operators if o.form in ("pane", "expand")},
+        forms={o.id: experiment.form.value for o in plan.operators if o.where is Where.SPE and o.form in list(Form)},
         rates={"plugs": experiment.rate},
         filled={w.alias: w.spec.size for w in windows},
         batch_seconds=batch_seconds,

@@ -9,7 +9,7 @@ its part of the MIG's SQL and those of its inputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from time import perf_counter
 
@@ -26,11 +26,25 @@ from costmodel.flow import Drive
 from migration.deployment import Deployment
 from migration.feed import Arrivals, Seen
 from migration.layout import KeptTuples, Layout
-from migration.mig import Mig, by_tick, stacked
+from migration.mig import Mig, by_tick, in_panes, pane_names, stacked
 from migration.ticks import instant
-from optimizer.algebra import Node, Relational, Scalar, Select, StoredTable, Window, column, inputs, leaves, outputs
+from optimizer.algebra import (
+    Aggregate,
+    Node,
+    Relational,
+    Scalar,
+    Select,
+    StoredTable,
+    Window,
+    column,
+    inputs,
+    leaves,
+    outputs,
+    post_order,
+)
 from optimizer.catalog import Catalog
 from optimizer.physical import PhysicalPlan, PlanOperator, Where, one_tick, operator_ids, store_name
+from optimizer.sql.panes import window_of
 from optimizer.sql.postgres import for_postgres
 from optimizer.sql.render import fragment_query
 
@@ -244,7 +258,7 @@ class OperatorProbe:
     def _mig(self, mig: Mig) -> None:
         planned = next(m for m in self.plan.migs if m.id == mig.id)
         members = [o for o in self.plan.operators if o.id in planned.operators]
-        counting = {o.id: self._counting(o.node, members, mig.is_whole) for o in members}
+        counting = {o.id: replace(self._counting(o.node, members, mig.is_whole), panes=mig.panes) for o in members}
         seconds: dict[str, list[float]] = {o.id: [] for o in members}
         rows: dict[str, list[int]] = {o.id: [] for o in members}
         sizes: dict[str, list[int]] = {o.id: [] for o in members}
@@ -260,9 +274,11 @@ class OperatorProbe:
             results.append((tick or Tick(self.span.until), self._result(mig, tick)))
         always = median(fixed)
         total = {name: max(0.0, median(found) - always) for name, found in seconds.items()}
+        combined = pane_names(members)
         for o in members:
-            own = max(0.0, total[o.id] - sum(total.get(below, 0.0) for below in o.inputs))
-            self.work[o.id] = Work(_mean(rows[o.id]), _mean(sizes[o.id]), own)
+            below = () if id(o.node) in combined else o.inputs
+            own = max(0.0, total[o.id] - sum(total.get(name, 0.0) for name in below))
+            self.work[o.id] = Work(_mean(rows[o.id]), _mean(sizes[o.id]), own * _share_seen(o, members))
         self.migs[mig.id] = MigWork(always, always + total[members[-1].id], median(whole))
         table = stacked(results, mig.schema) if self.ticks else results[0][1]
         self._frames[id(mig.root)] = frame_of(self.deployment.spark, table).persist()
@@ -304,10 +320,19 @@ class OperatorProbe:
         inside = {id(o.node) for o in members}
         below = [b for o in members for b in inputs(o.node) if id(b) not in inside]
         shipped = {id(b): store_name(b, self.ids) for b in below if not isinstance(b, Window | StoredTable)}
-        query = fragment_query(node, shipped, self.plan.drive, one_tick(self.plan.tree))
+        query = fragment_query(node, shipped, self.plan.drive, one_tick(self.plan.tree), pane_names(members))
         sql, schema = counted(query, _types(node, column_types(node, self.deployment.catalog)), self.database.dialect)
         names = tuple(sorted({p.name for p in query.find_all(exp.Parameter)}))
         return Mig("", node, sql, names, schema, (), frozenset(), is_whole)
+
+
+def _share_seen(o: PlanOperator, members: list[PlanOperator]) -> float:
+    """Of its input at a tick. What goes into panes is seen once, when it is new."""
+    for above in in_panes(members):
+        window = window_of(above.node) if isinstance(above.node, Aggregate) else None
+        if window is not None and o is not above and any(n is o.node for n in post_order(above.node)):
+            return min(1.0, (window.spec.slide or window.spec.size) / window.spec.size)
+    return 1.0
 
 
 def counted(query: exp.Select, types: list[pa.DataType], dialect: str) -> tuple[str, pa.Schema]:

@@ -9,7 +9,7 @@ from math import inf
 
 from sqlglot import exp
 
-from costmodel.flow import Flow
+from costmodel.flow import Drive, Flow
 from costmodel.operators import AggregateForm, Engines
 from costmodel.profile import CalibrationProfile
 from optimizer.algebra import (
@@ -31,6 +31,7 @@ from optimizer.algebra import (
 from optimizer.catalog import Catalog
 from optimizer.engines import DATABASES, SPARK, Engine
 from optimizer.estimate import Estimator, window_over_slide
+from optimizer.sql.panes import pane_length
 
 StoreKey = tuple[str, str, frozenset[str]]  # a stream, the unit of its windows, and the selections before them
 
@@ -72,7 +73,8 @@ class OperatorCost:
     windows: float
     send: float
     fetch: float
-    form: AggregateForm | None = None
+    form: AggregateForm | None = None  # in the stream engine
+    db_form: AggregateForm | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Costing:
     engines: Engines
     database: Engine
     sharing: Sharing
+    above: Mapping[int, Aggregate]  # by selection of a window, by identity: the aggregate that it is below
     _costs: dict[int, tuple[Node, OperatorCost]] = field(default_factory=dict)
     _lacking: dict[int, tuple[Node, bool, bool]] = field(default_factory=dict)
 
@@ -96,13 +99,13 @@ class Costing:
     ) -> Costing:
         estimator = Estimator.of(plan, catalog)
         engines = Engines(profile, profile.databases[database.name], estimator.drive, estimator.ticks, form)
-        return Costing(estimator, engines, database, Sharing.of(plan))
+        return Costing(estimator, engines, database, Sharing.of(plan), _aggregates_above(plan))
 
     def at(self, scale: float) -> Costing:
         """The same plan with all streams faster or slower; what an engine lacks stays as it is."""
         estimator = self.estimator.at(scale)
         engines = replace(self.engines, ticks=estimator.ticks)
-        return Costing(estimator, engines, self.database, self.sharing, _lacking=self._lacking)
+        return Costing(estimator, engines, self.database, self.sharing, self.above, _lacking=self._lacking)
 
     def flow(self, node: Node) -> Flow:
         return self.estimator.flow(node)
@@ -152,11 +155,12 @@ class Costing:
         out = self.flow(node)
         below = inputs(node)
         form: AggregateForm | None = None
+        db_form: AggregateForm | None = None
         match node:
             case Select():
                 came = self.flow(node.input)
                 spe = self.engines.spe_select(came, len(node.predicates))
-                db = self.engines.db_select(came, len(node.predicates))
+                db = self._db_select(node, came)
             case Project():
                 came = self.flow(node.input)
                 spe = self.engines.spe_project(came) + self._kept(node.input)
@@ -171,7 +175,8 @@ class Costing:
                 spe, form = in_spe.u, in_spe.form
                 if form is AggregateForm.RELATION:
                     spe += self._kept(node.input)
-                db = self.engines.db_aggregate(came, out, functions)
+                in_db = self.engines.db_aggregate(came, out, functions, self._panes(node))
+                db, db_form = in_db.u, in_db.form
         windows = 0.0
         for leaf in below:
             if isinstance(leaf, Window):
@@ -182,7 +187,29 @@ class Costing:
                     windows += self.engines.ship(self.flow(leaf))
         not_in_spe, not_in_db = self._lacks(node)
         spe, db = (inf if not_in_spe else spe), (inf if not_in_db else db + windows)
-        return OperatorCost(spe, db, windows, self._send(node), self.engines.fetch(out), form)
+        return OperatorCost(spe, db, windows, self._send(node), self.engines.fetch(out), form, db_form)
+
+    def _panes(self, node: Aggregate) -> float | None:
+        """How many panes its window has, where the database can make the aggregate from them."""
+        slides = self.engines.drive is Drive.SLIDE and self.database.panes and pane_length(node) is not None
+        return window_over_slide(node.input) if slides else None
+
+    def _db_select(self, node: Select, came: Flow) -> float:
+        aggregate = self.above.get(id(node))
+        if aggregate is not None and self.cost(aggregate).db_form is AggregateForm.PANE:
+            return self.engines.db_arriving(came, len(node.predicates))
+        return self.engines.db_select(came, len(node.predicates))
+
+
+def _aggregates_above(plan: RelationToStream) -> dict[int, Aggregate]:
+    found: dict[int, Aggregate] = {}
+    for node in post_order(plan):
+        if isinstance(node, Aggregate):
+            below: Node = node.input
+            while isinstance(below, Select):
+                found[id(below)] = node
+                below = below.input
+    return found
 
 
 def store_key(node: Tree) -> StoreKey | None:

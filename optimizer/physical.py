@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from costmodel.cost import PlanCost
 from costmodel.flow import Drive, Source
+from costmodel.operators import AggregateForm
 from optimizer.algebra import (
     Aggregate,
     Join,
@@ -207,10 +208,14 @@ def _operator(
         cost.spe if mig is None else cost.db,
         unit,
         mig,
-        cost.form.value if cost.form and mig is None else None,
+        _form(cost.form if mig is None else cost.db_form),
         out.source,
         describe(node),
     )
+
+
+def _form(form: AggregateForm | None) -> str | None:
+    return form.value if form else None
 
 
 def kind_of(node: Relational) -> str:
@@ -231,7 +236,8 @@ def _mig(
     shipped = {id(b): store_name(b, ids) for b in below}
     send = sum(cost.windows for _, cost in placed) + sum(costing.cost(b).send for b in below)
     windows = [b.alias for node in members for b in inputs(node) if isinstance(b, Window)]
-    sql = fragment_sql(members[-1], shipped, costing.engines.drive, one_tick(tree), costing.database.dialect)
+    panes = {id(n): pane_name(ids[id(n)]) for n, cost in placed if cost.db_form is AggregateForm.PANE}
+    sql = fragment_sql(members[-1], shipped, costing.engines.drive, one_tick(tree), costing.database.dialect, panes)
     return Mig(
         name,
         costing.database.name,
@@ -248,6 +254,11 @@ def _mig(
 def one_tick(tree: RelationToStream) -> bool:
     """Whether all windows move together, so that one instant says where each of them stands."""
     return len({(leaf.spec.unit, leaf.spec.slide) for leaf in leaves(tree) if isinstance(leaf, Window)}) <= 1
+
+
+def pane_name(operator: str) -> str:
+    """The table of an aggregate's panes."""
+    return f"pane_{operator}"
 
 
 def store_name(node: Node, ids: dict[int, str]) -> str:

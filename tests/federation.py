@@ -12,6 +12,7 @@ from math import isclose
 import duckdb
 
 from costmodel.profile import default_profile
+from migration.mig import migs
 from optimizer.algebra import (
     Node,
     Relational,
@@ -68,6 +69,7 @@ class Site:
         problem = placement_problem(plan, costing, Units.OPERATOR)
         physical = physical_plan(plan, costing, problem, in_db)
         sql = {id(nodes[m[-1]]): mig.sql for m, mig in zip(fragments(problem, in_db), physical.migs, strict=True)}
+        panes = {id(mig.root): mig.panes for mig in migs(physical, costing.estimator.catalog, "duckdb")}
         inside = {i for members in fragments(problem, in_db) for i in members[:-1]}
         one_tick = len({leaf.spec.slide for leaf in leaves(plan) if isinstance(leaf, Window)}) <= 1
         history = {**given, "since": EPOCH}  # what is shipped stays in its table from batch to batch
@@ -76,6 +78,9 @@ class Site:
                 continue
             below = {id(b): _store(b, ids) for b in inputs(node) if not isinstance(b, Window | StoredTable)}
             own = fragment_sql(node, below, costing.engines.drive, one_tick, "duckdb")
+            for _, kept in panes.get(id(node), ()):
+                always = {"since": EPOCH, "until": datetime(2100, 1, 1)}
+                self.connection.execute(f'CREATE OR REPLACE TABLE "{kept.name}" AS {kept.sql}', always)
             self.materialise(
                 node, sql.get(id(node), own), _store(node, ids), plan, given if node is plan.input else history
             )

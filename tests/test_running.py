@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -60,6 +61,7 @@ def plans(optimized: Optimized, seed: str, placements: int) -> list[tuple[str, P
         ("spe pane", everywhere(optimized, Where.SPE), Form.PANE),
         ("spe expand", everywhere(optimized, Where.SPE), Form.EXPAND),
         ("db", everywhere(optimized, Where.DB), Form.PANE),
+        ("db, windows read anew", without_panes(everywhere(optimized, Where.DB)), Form.PANE),
         ("optimal", optimized.plan, Form.PANE),
     ]
     for i in range(placements):
@@ -68,8 +70,16 @@ def plans(optimized: Optimized, seed: str, placements: int) -> list[tuple[str, P
         engine = optimized.database
         in_db = [SPARK.lacks(n) is not None or (random.random() < 0.5 and engine.lacks(n) is None) for n in nodes]
         found.append((f"random {i}", placed(optimized, in_db), random.choice(list(Form))))
-    once = {(plan.id, form if form is Form.EXPAND else ""): (name, plan, form) for name, plan, form in reversed(found)}
+    once = {
+        (plan.id, form if form is Form.EXPAND else "", tuple(o.form for o in plan.operators)): (name, plan, form)
+        for name, plan, form in reversed(found)
+    }
     return list(once.values())
+
+
+def without_panes(plan: PhysicalPlan) -> PhysicalPlan:
+    """The same plan with windows that the database reads anew at each tick."""
+    return replace(plan, operators=tuple(replace(o, form=None) if o.mig else o for o in plan.operators))
 
 
 def check(name: str, engine: str, spark: SparkSession, recording: Recording, directory: Path, placements: int) -> None:

@@ -56,7 +56,7 @@ class OperatorDocument(_Document):
     u: float = Field(description="seconds of work per second of stream; of a DB operator, its part of its MIG")
     unit: str = Field(description="what it shares a second per second with")
     mig: str | None
-    form: str | None = Field(description="how Spark runs an aggregate: expand, pane or relation")
+    form: str | None = Field(description="how an aggregate is run: expand, pane, relation; in a database pane or null")
     source: str = Field(description="where the rate out comes from, as weak as its weakest figure")
     text: str
 

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator
 from costmodel.cost import FULL
 from costmodel.flow import Drive, Source
 from costmodel.spread import Spread
-from optimizer.algebra import Tree, brief, inputs
+from optimizer.algebra import Aggregate, Tree, brief, duration, inputs
 from optimizer.explain.alternatives import Alternative
 from optimizer.explain.explanation import Explanation
 from optimizer.explain.ranges import Doubt, Ranges, spread_of
 from optimizer.explain.sweep import Interval
 from optimizer.maximum import MaxRate
 from optimizer.optimize import Optimized, show
-from optimizer.physical import Mig, PhysicalPlan, Where, engine_name, operator_ids
+from optimizer.physical import Mig, PhysicalPlan, PlanOperator, Where, engine_name, operator_ids, pane_name
 from optimizer.placement.problem import Units
+from optimizer.sql.panes import pane_length, window_of
 
 _WIDTH = 110
 
@@ -24,7 +25,7 @@ def render_text(explanation: Explanation, why_not: bool = False) -> str:
     """The whole explanation. Times are left out, so that equal plans are equal texts."""
     plan = explanation.optimized.plan
     blocks = [_head(explanation), _tree(plan)]
-    blocks += [_mig(mig) for mig in plan.migs]
+    blocks += [_mig(mig, plan) for mig in plan.migs]
     if why_not:
         blocks.append(_why_not(explanation))
     if explanation.sweep:
@@ -167,7 +168,7 @@ def _tree(plan: PhysicalPlan) -> str:
         label = prefix + brief(node)
         if name in by_id:
             o = by_id[name]
-            engine = engine_name(o, plan.database) + (f" {o.mig}" if o.mig else f" {o.form}" if o.form else "")
+            engine = " ".join(filter(None, (engine_name(o, plan.database), o.mig, o.form)))
             guess = "~" if o.source is Source.DEFAULT else ""
             share = f"{o.u / busiest:.1%}"
             rows.append((engine, number(o.rate_in), guess + number(o.rate_out), load(o.u), share, f"{label}   {o.id}"))
@@ -200,14 +201,24 @@ def _walk(tree: Tree) -> Iterator[tuple[str, Tree]]:
             stack.append((child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  ")))
 
 
-def _mig(mig: Mig) -> str:
+def _mig(mig: Mig, plan: PhysicalPlan) -> str:
     run = mig.u - mig.send - mig.fetch
     lines = [
         f"{mig.id} in {mig.engine}: {', '.join(mig.operators)}",
         f"  u {load(mig.u)} = ship in {load(mig.send)} + run {load(run)} + bring back {load(mig.fetch)}"
         + (f"; ships in {', '.join(mig.ships)}" if mig.ships else ""),
     ]
+    lines += [_panes(o) for o in plan.operators if o.mig == mig.id and o.form]
     return "\n".join(lines + ["    " + line for line in mig.sql.split("\n")])
+
+
+def _panes(o: PlanOperator) -> str:
+    assert isinstance(o.node, Aggregate)
+    window, length = window_of(o.node), pane_length(o.node)
+    assert window is not None
+    assert length is not None
+    each = duration(length).lower().removeprefix("1 ")
+    return f"  {pane_name(o.id)} keeps {o.id} of each {each} of {window.alias}, made once when a tick has reached it"
 
 
 def _why_not(explanation: Explanation) -> str:

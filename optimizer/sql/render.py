@@ -1,8 +1,9 @@
 """A migration candidate to one SQL query in the database's dialect (paper 001, section 3).
 
 Base relations of the query are window stores, `win_p` for the window with alias p, and the results of SPE-ops that are
-shipped in, `in_join1`. A window's contents at a tick are a range on its store; the tick comes in as a parameter. A
-tuple-driven fragment asks for the rows whose newest tuple arrived since the last run.
+shipped in, `in_join1`. A window's contents at a tick are a range on its store; the tick comes in as a parameter. An
+aggregate in pane form reads the panes of its window, `pane_agg1`. A tuple-driven fragment asks for the rows whose
+newest tuple arrived since the last run.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from optimizer.algebra import (
     leaves,
     outputs,
 )
+from optimizer.sql.panes import PANE, pane_length, split, window_of
 from optimizer.sql.postgres import for_postgres
 
 Columns = dict[tuple[str, str], tuple[str, str]]
@@ -49,6 +51,7 @@ class _Renderer:
     shipped: Mapping[int, str]  # inputs of the fragment, by identity of the node, with the name of their table
     drive: Drive
     one_tick: bool
+    panes: Mapping[int, str] = field(default_factory=dict)  # aggregates in pane form, with the name of their table
     renamed: Columns = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)  # whose times say when a row arrived; tuple-driven only
 
@@ -119,6 +122,10 @@ class _Renderer:
             last = _parameter(f"last_{node.alias}")
             first = exp.Sub(this=last.copy(), expression=exp.Literal.number(node.spec.size))
             return [exp.GT(this=number, expression=first), exp.LTE(this=number.copy(), expression=last)]
+        return self.range(node, stamp)
+
+    def range(self, node: Window, stamp: Scalar) -> list[Scalar]:
+        """The times that a window holds at the tick."""
         tick = _moment("tick" if self.one_tick else f"tick_{node.alias}")
         start = exp.Sub(this=tick.copy(), expression=_interval(node.spec.size))
         return [exp.GTE(this=stamp, expression=start), exp.LT(this=stamp.copy(), expression=tick)]
@@ -161,6 +168,8 @@ class _Renderer:
     def closed(self, node: Node) -> exp.Select:
         """A whole query: the select list is the node's output."""
         match node:
+            case Aggregate() if id(node) in self.panes:
+                return self.combined(node, self.panes[id(node)])
             case Aggregate():
                 inside = self.open(node.input)
                 query = _select(inside, self.items((*node.keys, *node.functions)))
@@ -172,6 +181,16 @@ class _Renderer:
             case _:
                 inside = self.open(node)
                 return _select(inside, self.flat(node))
+
+    def combined(self, node: Aggregate, table: str) -> exp.Select:
+        """The aggregate at the tick, from the panes of its window."""
+        window = window_of(node)
+        assert window is not None
+        keys = [column(table, key.name) for key in node.keys]
+        items: list[exp.Expr] = [_as(key.copy(), key.name) for key in keys]
+        items += [_as(split(f.expression, f"_f{i}").combined, f.name) for i, f in enumerate(node.functions)]
+        inside = _Open([(_table(table, table), [], False)], self.range(window, column(table, PANE)))
+        return _select(inside, items).group_by(*keys, copy=False) if keys else _select(inside, items)
 
     def key(self, position: int, key: Scalar) -> Scalar:
         """A computed key goes by its position: `GROUP BY 5` is no constant, and a parameter equals no other."""
@@ -200,15 +219,55 @@ def flat_names(node: Node) -> dict[tuple[str, str], str]:
     return names
 
 
-def fragment_query(root: Node, shipped: Mapping[int, str], drive: Drive, one_tick: bool) -> exp.Select:
-    renderer = _Renderer(shipped, drive, one_tick)
+class _PaneRenderer(_Renderer):
+    """Of the tuples that go into new panes, from `since` on and before `until`."""
+
+    def range(self, node: Window, stamp: Scalar) -> list[Scalar]:
+        since, until = _moment("since"), _moment("until")
+        return [exp.GTE(this=stamp, expression=since), exp.LT(this=stamp.copy(), expression=until)]
+
+
+_NO_PANES: Mapping[int, str] = {}
+
+
+def fragment_query(
+    root: Node, shipped: Mapping[int, str], drive: Drive, one_tick: bool, panes: Mapping[int, str] = _NO_PANES
+) -> exp.Select:
+    renderer = _Renderer(shipped, drive, one_tick, panes)
     query = renderer.closed(root)
     return _arrivals(query, renderer) if renderer.windows else query
 
 
-def fragment_sql(root: Node, shipped: Mapping[int, str], drive: Drive, one_tick: bool, dialect: str) -> str:
-    query = fragment_query(root, shipped, drive, one_tick)
+def fragment_sql(
+    root: Node,
+    shipped: Mapping[int, str],
+    drive: Drive,
+    one_tick: bool,
+    dialect: str,
+    panes: Mapping[int, str] = _NO_PANES,
+) -> str:
+    return in_dialect(fragment_query(root, shipped, drive, one_tick, panes), dialect)
+
+
+def in_dialect(query: exp.Select, dialect: str) -> str:
     return (for_postgres(query) if dialect == "postgres" else query).sql(dialect=dialect, pretty=True, copy=False)
+
+
+def pane_query(node: Aggregate, shipped: Mapping[int, str]) -> exp.Select:
+    """The panes of an aggregate's window between two instants: `_pane`, the keys, and what each function keeps."""
+    window, length = window_of(node), pane_length(node)
+    assert window is not None
+    assert length is not None
+    renderer = _PaneRenderer(shipped, Drive.SLIDE, one_tick=True)
+    inside = renderer.open(node.input)
+    origin = exp.cast(exp.Literal.string("1970-01-01"), "TIMESTAMP")
+    stamp = exp.cast(renderer.expression(column(window.alias, window.time_column)), "TIMESTAMP")
+    items: list[exp.Expr] = [_as(exp.DateBin(this=_interval(length), expression=stamp, unit=origin), PANE)]
+    items += renderer.items(node.keys)
+    for i, function in enumerate(node.functions):
+        items += [_as(renderer.expression(kept), name) for name, kept in split(function.expression, f"_f{i}").kept]
+    groups = [exp.Literal.number(1), *(renderer.key(i, k.expression) for i, k in enumerate(node.keys, 2))]
+    return _select(inside, items).group_by(*groups, copy=False)
 
 
 def _arrivals(query: exp.Select, renderer: _Renderer) -> exp.Select:

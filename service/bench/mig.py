@@ -101,7 +101,7 @@ def _ladder(
         workload = Workload.example(name, rate, "full")
         reports: list[BatchReport] = []
         with deployed(spark, workload, workload.optimized().plan, reports, WINDOW, trigger=0.0) as deployment:
-            found = measure(deployment, workload, reports, warm_up=6.0, seconds=seconds)
+            found = measure(deployment, workload, reports, warm_up=12.0, seconds=seconds)
         steps.append(Step(rate, found.tuples_per_second, found.tuples_per_second >= rate))
         say(f"{name}: windows of {rate:,.0f} tuples/s processed at {found.tuples_per_second:,.0f} tuples/s")
         if not steps[-1].sustained:

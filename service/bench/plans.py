@@ -74,7 +74,7 @@ def candidate(optimized: Optimized, kind: Kind) -> Candidate:
 
 def way(plan: PhysicalPlan) -> How:
     """A deployment has one form for all aggregates: that of most of them in the plan, panes where they are equal."""
-    forms = Counter(o.form for o in plan.operators if o.form in (How.PANE, How.EXPAND))
+    forms = Counter(o.form for o in plan.operators if o.where is Where.SPE and o.form in (How.PANE, How.EXPAND))
     return How.EXPAND if forms[How.EXPAND] > forms[How.PANE] else How.PANE
 
 
