@@ -82,6 +82,23 @@ def engines(ticks: float = 1.0, drive: Drive = Drive.SLIDE, database: str = "duc
     return Engines(profile, profile.databases[database], drive, ticks)
 
 
+def test_an_aggregate_from_panes_reads_what_is_new_and_the_panes() -> None:
+    model = engines()
+    db = model.db
+    many = Flow(10_000.0, 3_000_000.0, 32.0, True, Source.EXACT)
+    groups = Flow(2125.0, 2125.0, 32.0, False, Source.EXACT)
+    each = db.aggregate + db.functions["max"]
+    paned = model.db_aggregate(many, groups, ("max",), 300.0)
+    assert paned.form is AggregateForm.PANE
+    read = 10_000 + 300 * 2125
+    assert isclose(paned.u, db.execution + read * each + 2125 * db.group)
+    whole = model.db_aggregate(many, groups, ("max",), None)  # where the database has no panes
+    assert whole.form is None
+    assert isclose(whole.u, 3_000_000 * each + 2125 * db.group)
+    few = Flow(1_000.0, 300_000.0, 32.0, True, Source.EXACT)  # less than a tuple a second in each group
+    assert model.db_aggregate(few, groups, ("max",), 300.0).form is None
+
+
 def test_a_sliding_aggregate_takes_the_cheaper_form() -> None:
     spe = default_profile().spe
     many = Flow(5_000.0, 1_500_000.0, 32.0, True, Source.EXACT)
