@@ -7,8 +7,8 @@ them and notes the newest event time of each stream, before any selection, becau
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -46,6 +46,13 @@ class Feed:
     streams: tuple[str, ...]
     sources: Mapping[str, Source]
     catalog: Catalog
+    _columns: dict[object, list[Column]] = field(default_factory=dict)
+
+    def once(self, what: object, make: Callable[[], list[Column]]) -> list[Column]:
+        """Columns that are the same in every batch: each is a dozen calls into the JVM, and can be used again."""
+        if what not in self._columns:
+            self._columns[what] = make()
+        return self._columns[what]
 
     @staticmethod
     def open(
@@ -94,6 +101,14 @@ class Arrivals:
         in_time = sound
         if self.threshold is not None:
             in_time = sound & (F.col("_ts") >= F.expr(f"TIMESTAMP_NTZ '{instant(self.threshold)}'"))
+        if self.threshold is None:
+            self._metrics = self.feed.once("measures", lambda: self._measures(sound, in_time))
+        else:
+            self._metrics = self._measures(sound, in_time)
+        self.all = whole.observe(self._observation, *self._metrics)
+        self.usable = self.all.filter(in_time) if self.threshold is not None or self.feed.can_be_malformed else self.all
+
+    def _measures(self, sound: Column, in_time: Column) -> list[Column]:
         metrics: list[Column] = []
         for number in range(len(self.feed.streams)):
             # Only what can differ is counted: every one of these is work per tuple.
@@ -106,9 +121,7 @@ class Arrivals:
                 F.min(_only([*own, in_time] if late or self.feed.can_be_malformed else own)).alias(f"oldest{number}"),
                 F.max(_only([*own, sound] if self.feed.can_be_malformed else own)).alias(f"newest{number}"),
             ]
-        self._metrics = metrics
-        self.all = whole.observe(self._observation, *metrics)
-        self.usable = self.all.filter(in_time) if self.threshold is not None or self.feed.can_be_malformed else self.all
+        return metrics
 
     def keep(self) -> None:
         """Reads the sources once although several jobs follow."""
@@ -141,9 +154,13 @@ class Arrivals:
 
     def selected(self, kept: KeptTuples) -> DataFrame:
         """The tuples some windows keep, under the stream's own names."""
-        columns = [F.col(wide(kept.stream, name)).alias(name) for name in kept.columns]
-        columns += [F.col("_arrival")] if kept.counted else []
-        return self.usable.filter(self._wanted(kept)).select(*columns)
+
+        def make() -> list[Column]:
+            own = [F.col(wide(kept.stream, name)).alias(name) for name in kept.columns]
+            return [self._wanted(kept), *own, *([F.col("_arrival")] if kept.counted else [])]
+
+        wanted, *columns = self.feed.once(kept, make)
+        return self.usable.filter(wanted).select(*columns)
 
     def _wanted(self, kept: KeptTuples) -> Column:
         conditions = [F.expr(self._predicate(p, kept.stream)) for p in kept.predicates]
