@@ -74,8 +74,9 @@ def run(
     spark = spark_session("local[*]", {"spark.sql.streaming.numRecentProgressUpdates": "1000"})
     try:
         rows = []
+        _step(spark, queries[0], LADDER[0], seconds)  # warms the engines up, and the memory they are given
         for name in queries:
-            ladder = _ladder(spark, name, seconds, highest, say)  # first: it also warms the engines up
+            ladder = _ladder(spark, name, seconds, highest, say)
             workload = Workload.example(name, RATE)
             plan = workload.optimized().plan
             reports: list[BatchReport] = []
@@ -98,15 +99,19 @@ def _ladder(
 ) -> tuple[Step, ...]:
     steps: list[Step] = []
     for rate in (r for r in LADDER if r <= highest):
-        workload = Workload.example(name, rate, "full")
-        reports: list[BatchReport] = []
-        with deployed(spark, workload, workload.optimized().plan, reports, WINDOW, trigger=0.0) as deployment:
-            found = measure(deployment, workload, reports, warm_up=12.0, seconds=seconds)
-        steps.append(Step(rate, found.tuples_per_second, found.tuples_per_second >= rate))
-        say(f"{name}: windows of {rate:,.0f} tuples/s processed at {found.tuples_per_second:,.0f} tuples/s")
+        steps.append(_step(spark, name, rate, seconds))
+        say(f"{name}: windows of {rate:,.0f} tuples/s processed at {steps[-1].speed:,.0f} tuples/s")
         if not steps[-1].sustained:
             break
     return tuple(steps)
+
+
+def _step(spark: SparkSession, name: str, rate: float, seconds: float) -> Step:
+    workload = Workload.example(name, rate, "full")
+    reports: list[BatchReport] = []
+    with deployed(spark, workload, workload.optimized().plan, reports, WINDOW, trigger=0.0) as deployment:
+        found = measure(deployment, workload, reports, warm_up=12.0, seconds=seconds)
+    return Step(rate, found.tuples_per_second, found.tuples_per_second >= rate)
 
 
 def _native(spark: SparkSession, seconds: float, say: Callable[[str], None]) -> tuple[Step, ...]:
