@@ -93,6 +93,41 @@ def test_panes_give_the_same_rows(name: str, recorded: duckdb.DuckDBPyConnection
     database.close()
 
 
+COMPARED = {
+    "cq1": QUERIES["cq1"],
+    "cq2": QUERIES["cq2"],
+    "an aggregate joined to its window": MORE["an aggregate joined to its window"],
+    "many functions": "SELECT a.g, count(*) AS n, sum(a.v - m.x) AS y, avg(a.v) FILTER (WHERE a.n > m.n) AS z, "
+    "count(DISTINCT a.k) AS d, max(m.y) AS t FROM s [RANGE 8 SECONDS SLIDE 1 SECONDS] AS a JOIN "
+    "(SELECT b.k, avg(b.v) AS x, count(*) AS n, count(b.v) AS c, sum(b.n) AS y "
+    "FROM s [RANGE 6 SECONDS SLIDE 1 SECONDS] AS b WHERE b.g < 2 GROUP BY b.k) AS m ON a.k = m.k "
+    "WHERE a.n + 9 > m.c AND a.v <> m.x GROUP BY a.g",
+    "an empty group": "SELECT a.k, count(*) AS n FROM s [RANGE 8 SECONDS SLIDE 1 SECONDS] AS a JOIN "
+    "(SELECT b.k, count(b.w) AS c FROM r [RANGE 4 SECONDS SLIDE 1 SECONDS] AS b GROUP BY b.k) AS m ON m.k = a.k "
+    "WHERE a.n > m.c - 3 GROUP BY a.k",
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+@pytest.mark.parametrize("count", [2, 3, 4, 11])
+def test_several_ticks_in_one_sql(name: str, count: int, recorded: duckdb.DuckDBPyConnection) -> None:
+    sql, catalog = COMPARED[name], parse_catalog(CATALOG)
+    plan = plan_of(sql, catalog)
+    mig = migs(plan, catalog, "duckdb")[0]
+    assert mig.together is not None
+    database, moving = filled(recorded, plan), Windows.of(plan.tree)
+    at_once = 0
+    for first in range(0, 24, 3):
+        ticks = [moving.tick(microseconds(START + (first + i) * SECOND), {}) for i in range(count)]
+        at_once += mig.together.worth(ticks)
+        for tick, found in mig.at_each(database, ticks):
+            expected = mig.at(database, tick)
+            assert found.schema == expected.schema
+            assert same(_rows(found), _rows(expected)), f"{name} at {tick.at}\n{mig.together.sql(count)}"
+    assert at_once or count > 3
+    database.close()
+
+
 @pytest.mark.parametrize("name", MORE)
 def test_panes_give_the_oracles_rows(name: str, recorded: duckdb.DuckDBPyConnection) -> None:
     sql, catalog = MORE[name], parse_catalog(CATALOG)

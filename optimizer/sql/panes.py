@@ -42,7 +42,7 @@ def pane_length(aggregate: Aggregate) -> int | None:
         return None
     node: Node = aggregate
     while isinstance(node, Aggregate | Select):
-        if any(_is_tick(part) for scalar in scalars(node) for part in scalar.walk()):
+        if any(is_tick(part) for scalar in scalars(node) for part in scalar.walk()):
             return None
         node = node.input
     if any(_call(f.expression) is None for f in aggregate.functions):
@@ -87,5 +87,5 @@ def _call(function: Scalar) -> exp.Expr | None:
     return call if known and not isinstance(call.this, exp.Distinct) and not call.expressions else None
 
 
-def _is_tick(node: exp.Expr) -> bool:
+def is_tick(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.upper() == "TICK"

@@ -39,7 +39,7 @@ Columns = dict[tuple[str, str], tuple[str, str]]
 
 
 @dataclass
-class _Open:
+class Open:
     """FROM, JOIN and WHERE of a query that has no select list yet."""
 
     items: list[tuple[exp.Expression, list[Scalar], bool]]  # relation, ON, whether LEFT
@@ -47,7 +47,7 @@ class _Open:
 
 
 @dataclass
-class _Renderer:
+class Renderer:
     shipped: Mapping[int, str]  # inputs of the fragment, by identity of the node, with the name of their table
     drive: Drive
     one_tick: bool
@@ -62,19 +62,19 @@ class _Renderer:
                 new.type = node.type
                 return new
             if isinstance(node, exp.Anonymous) and node.name.upper() == "TICK":
-                return _moment("tick")
+                return moment("tick")
             return node
 
         return one(duplicate(scalar)) if isinstance(scalar, exp.Column) else scalar.transform(one)
 
-    def open(self, node: Node) -> _Open:
+    def open(self, node: Node) -> Open:
         if id(node) in self.shipped:
             return self.input(node, self.shipped[id(node)])
         match node:
             case Window():
-                return _Open([(_table(f"win_{node.alias}", node.alias), [], False)], self.contents(node))
+                return Open([(relation(f"win_{node.alias}", node.alias), [], False)], self.contents(node))
             case StoredTable():
-                return _Open([(_table(node.table, node.alias), [], False)])
+                return Open([(relation(node.table, node.alias), [], False)])
             case Select():
                 below = self.open(node.input)
                 below.where += [self.expression(p) for p in node.predicates]
@@ -82,34 +82,34 @@ class _Renderer:
             case Join():
                 return self.join(node)
             case Aggregate():
-                return _Open([(self.closed(node).subquery(_quoted(node.alias)), [], False)])
+                return Open([(self.closed(node).subquery(_quoted(node.alias)), [], False)])
             case Project():
                 return self.projected(node)
 
-    def projected(self, node: Project) -> _Open:
+    def projected(self, node: Project) -> Open:
         """A projection below others hands on the times of its windows, which say when a row arrived."""
         before = len(self.windows)
         query = self.closed(node)
         for window in self.windows[before:]:
             name = f"_{window.alias}_{window.time_column}"
             stamp = self.expression(column(window.alias, window.time_column))
-            query = query.select(_as(stamp, name), copy=False)
+            query = query.select(called(stamp, name), copy=False)
             self.renamed[window.alias, window.time_column] = (node.alias, name)
-        return _Open([(query.subquery(_quoted(node.alias)), [], False)])
+        return Open([(query.subquery(_quoted(node.alias)), [], False)])
 
-    def input(self, node: Node, name: str) -> _Open:
+    def input(self, node: Node, name: str) -> Open:
         """A shipped relation: a window store keeps its alias and columns, any other has them flattened."""
         base = node
         while isinstance(base, Select):
             base = base.input
         if isinstance(base, Window):
-            return _Open([(_table(name, base.alias), [], False)], self.contents(base))
+            return Open([(relation(name, base.alias), [], False)], self.contents(base))
         flat = flat_names(node)
         self.renamed |= {own: (name, new) for own, new in flat.items()}
         if self.drive is Drive.TUPLE:
             below = (leaf for leaf in leaves(node) if isinstance(leaf, Window))
             self.windows += [w for w in below if (w.alias, w.time_column) in flat]
-        return _Open([(_table(name, name), [], False)])
+        return Open([(relation(name, name), [], False)])
 
     def contents(self, node: Window) -> list[Scalar]:
         """The window at the tick: a range of its store."""
@@ -126,11 +126,11 @@ class _Renderer:
 
     def range(self, node: Window, stamp: Scalar) -> list[Scalar]:
         """The times that a window holds at the tick."""
-        tick = _moment("tick" if self.one_tick else f"tick_{node.alias}")
-        start = exp.Sub(this=tick.copy(), expression=_interval(node.spec.size))
+        tick = moment("tick" if self.one_tick else f"tick_{node.alias}")
+        start = exp.Sub(this=tick.copy(), expression=interval(node.spec.size))
         return [exp.GTE(this=stamp, expression=start), exp.LT(this=stamp.copy(), expression=tick)]
 
-    def join(self, node: Join) -> _Open:
+    def join(self, node: Join) -> Open:
         left, right = self.open(node.left), self.open(node.right)
         if node.kind is JoinKind.LEFT and (right.where or len(right.items) > 1):
             right = self.wrapped(node.right, right)
@@ -155,15 +155,15 @@ class _Renderer:
         left.where += right.where
         return left
 
-    def wrapped(self, node: Node, inside: _Open) -> _Open:
+    def wrapped(self, node: Node, inside: Open) -> Open:
         name = f"side_{leaves(node)[0].alias}"
-        query = _select(inside, self.flat(node))
+        query = select_from(inside, self.flat(node))
         self.renamed |= {own: (name, new) for own, new in flat_names(node).items()}
-        return _Open([(query.subquery(_quoted(name)), [], False)])
+        return Open([(query.subquery(_quoted(name)), [], False)])
 
     def flat(self, node: Node) -> list[exp.Expr]:
         named = flat_names(node).items()
-        return [_as(self.expression(column(*own)), new) for own, new in named]
+        return [called(self.expression(column(*own)), new) for own, new in named]
 
     def closed(self, node: Node) -> exp.Select:
         """A whole query: the select list is the node's output."""
@@ -172,32 +172,32 @@ class _Renderer:
                 return self.combined(node, self.panes[id(node)])
             case Aggregate():
                 inside = self.open(node.input)
-                query = _select(inside, self.items((*node.keys, *node.functions)))
+                query = select_from(inside, self.items((*node.keys, *node.functions)))
                 if node.keys:
                     query = query.group_by(*(self.key(i, k.expression) for i, k in enumerate(node.keys, 1)), copy=False)
                 return query
             case Project():
-                return _select(self.open(node.input), self.items(node.items))
+                return select_from(self.open(node.input), self.items(node.items))
             case _:
                 inside = self.open(node)
-                return _select(inside, self.flat(node))
+                return select_from(inside, self.flat(node))
 
     def combined(self, node: Aggregate, table: str) -> exp.Select:
         """The aggregate at the tick, from the panes of its window."""
         window = window_of(node)
         assert window is not None
         keys = [column(table, key.name) for key in node.keys]
-        items: list[exp.Expr] = [_as(key.copy(), key.name) for key in keys]
-        items += [_as(split(f.expression, f"_f{i}").combined, f.name) for i, f in enumerate(node.functions)]
-        inside = _Open([(_table(table, table), [], False)], self.range(window, column(table, PANE)))
-        return _select(inside, items).group_by(*keys, copy=False) if keys else _select(inside, items)
+        items: list[exp.Expr] = [called(key.copy(), key.name) for key in keys]
+        items += [called(split(f.expression, f"_f{i}").combined, f.name) for i, f in enumerate(node.functions)]
+        inside = Open([(relation(table, table), [], False)], self.range(window, column(table, PANE)))
+        return select_from(inside, items).group_by(*keys, copy=False) if keys else select_from(inside, items)
 
     def key(self, position: int, key: Scalar) -> Scalar:
         """A computed key goes by its position: `GROUP BY 5` is no constant, and a parameter equals no other."""
         return self.expression(key) if isinstance(key, exp.Column) else exp.Literal.number(position)
 
     def items(self, named: tuple[Named, ...]) -> list[exp.Expr]:
-        return [_as(self.expression(n.expression), n.name) for n in named]
+        return [called(self.expression(n.expression), n.name) for n in named]
 
 
 def flat_names(node: Node) -> dict[tuple[str, str], str]:
@@ -219,11 +219,11 @@ def flat_names(node: Node) -> dict[tuple[str, str], str]:
     return names
 
 
-class _PaneRenderer(_Renderer):
+class _PaneRenderer(Renderer):
     """Of the tuples that go into new panes, from `since` on and before `until`."""
 
     def range(self, node: Window, stamp: Scalar) -> list[Scalar]:
-        since, until = _moment("since"), _moment("until")
+        since, until = moment("since"), moment("until")
         return [exp.GTE(this=stamp, expression=since), exp.LT(this=stamp.copy(), expression=until)]
 
 
@@ -233,7 +233,7 @@ _NO_PANES: Mapping[int, str] = {}
 def fragment_query(
     root: Node, shipped: Mapping[int, str], drive: Drive, one_tick: bool, panes: Mapping[int, str] = _NO_PANES
 ) -> exp.Select:
-    renderer = _Renderer(shipped, drive, one_tick, panes)
+    renderer = Renderer(shipped, drive, one_tick, panes)
     query = renderer.closed(root)
     return _arrivals(query, renderer) if renderer.windows else query
 
@@ -262,30 +262,30 @@ def pane_query(node: Aggregate, shipped: Mapping[int, str]) -> exp.Select:
     inside = renderer.open(node.input)
     origin = exp.cast(exp.Literal.string("1970-01-01"), "TIMESTAMP")
     stamp = exp.cast(renderer.expression(column(window.alias, window.time_column)), "TIMESTAMP")
-    items: list[exp.Expr] = [_as(exp.DateBin(this=_interval(length), expression=stamp, unit=origin), PANE)]
+    items: list[exp.Expr] = [called(exp.DateBin(this=interval(length), expression=stamp, unit=origin), PANE)]
     items += renderer.items(node.keys)
     for i, function in enumerate(node.functions):
-        items += [_as(renderer.expression(kept), name) for name, kept in split(function.expression, f"_f{i}").kept]
+        items += [called(renderer.expression(kept), name) for name, kept in split(function.expression, f"_f{i}").kept]
     groups = [exp.Literal.number(1), *(renderer.key(i, k.expression) for i, k in enumerate(node.keys, 2))]
-    return _select(inside, items).group_by(*groups, copy=False)
+    return select_from(inside, items).group_by(*groups, copy=False)
 
 
-def _arrivals(query: exp.Select, renderer: _Renderer) -> exp.Select:
+def _arrivals(query: exp.Select, renderer: Renderer) -> exp.Select:
     """Rows whose newest tuple is new, and whose other tuples were still in their windows when it came."""
     times = [renderer.expression(column(w.alias, w.time_column)) for w in renderer.windows]
     newest = times[0]
     if len(times) > 1:
         newest = exp.Greatest(this=times[0].copy(), expressions=[t.copy() for t in times[1:]])
-    query = query.where(exp.GT(this=newest.copy(), expression=_moment("since")), copy=False)
-    query = query.where(exp.LTE(this=newest.copy(), expression=_moment("until")), copy=False)
+    query = query.where(exp.GT(this=newest.copy(), expression=moment("since")), copy=False)
+    query = query.where(exp.LTE(this=newest.copy(), expression=moment("until")), copy=False)
     for window, stamp in zip(renderer.windows, times, strict=True) if len(times) > 1 else ():
         if window.spec.unit is WindowUnit.TIME:
-            oldest = exp.Sub(this=newest.copy(), expression=_interval(window.spec.size))
+            oldest = exp.Sub(this=newest.copy(), expression=interval(window.spec.size))
             query = query.where(exp.GT(this=stamp.copy(), expression=oldest), copy=False)
     return query
 
 
-def _select(inside: _Open, items: list[exp.Expr]) -> exp.Select:
+def select_from(inside: Open, items: list[exp.Expr]) -> exp.Select:
     query = exp.Select().select(*items, copy=False).from_(inside.items[0][0], copy=False)
     for item, on, outer in inside.items[1:]:
         if outer:
@@ -296,14 +296,14 @@ def _select(inside: _Open, items: list[exp.Expr]) -> exp.Select:
     return query.where(*inside.where, copy=False) if inside.where else query
 
 
-def _table(name: str, alias: str) -> exp.Table:
+def relation(name: str, alias: str) -> exp.Table:
     table = exp.Table(this=_quoted(name))
     if name != alias:
         table.set("alias", exp.TableAlias(this=_quoted(alias)))
     return table
 
 
-def _as(expression: exp.Expr, name: str) -> exp.Alias:
+def called(expression: exp.Expr, name: str) -> exp.Alias:
     return exp.Alias(this=expression, alias=_quoted(name))
 
 
@@ -311,7 +311,7 @@ def _quoted(name: str) -> exp.Identifier:
     return exp.to_identifier(name, quoted=True)
 
 
-def _moment(name: str) -> exp.Expression:
+def moment(name: str) -> exp.Expression:
     return exp.cast(_parameter(name), "TIMESTAMP")
 
 
@@ -320,6 +320,6 @@ def _parameter(name: str) -> exp.Parameter:
     return exp.Parameter(this=exp.var(name))
 
 
-def _interval(microseconds: int) -> exp.Interval:
+def interval(microseconds: int) -> exp.Interval:
     count, unit = duration(microseconds).split()
     return exp.Interval(this=exp.Literal.string(count), unit=exp.var(unit.removesuffix("S")))
