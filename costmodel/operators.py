@@ -173,6 +173,10 @@ class Engines:
     def db_join(self, left: Flow, right: Flow, out: Flow) -> float:
         return (self._made(left) + self._made(right)) * self.db.join_in + self._emitted(out) * self.db.join_out
 
+    def db_shared(self, left: Flow, right: Flow) -> float:
+        """What a join saves where the ticks of a batch look for the partners of their tuples once."""
+        return (self.executions - self.evaluations) * (left.size + right.size) * self.db.join_in
+
     def db_arriving(self, flow: Flow, predicates: int) -> float:
         """A selection below an aggregate in pane form: it sees new tuples once."""
         return flow.rate * self.db.select * (1 + _FURTHER_PREDICATE * (predicates - 1))

@@ -79,6 +79,8 @@ class Measured:
         self.plan: PhysicalPlan = self.deployment.plan
         self._selects = stream_selects(self.plan)
         self._partials = {id(p.aggregate): p for p in self.deployment.kept.partials}
+        migs = self.deployment.batches.evaluator.migs
+        self._shared = {id(mig.together.parts.join) for mig in migs if mig.together is not None}
         progress = self.deployment.batches.progress
         assert progress.oldest is not None
         assert progress.evaluated is not None
@@ -202,7 +204,9 @@ class Measured:
         return self._batch_seconds(o) * self.batches
 
     def u(self, o: PlanOperator) -> float:
-        at_ticks = self.probe.work[o.id].seconds * self.ticks if o.id in self.probe.work else 0.0
+        # The probe runs every tick by itself; in the run, ticks of a batch may have shared the join.
+        times = min(self.ticks, self.batches) if id(o.node) in self._shared else self.ticks
+        at_ticks = self.probe.work[o.id].seconds * times if o.id in self.probe.work else 0.0
         shipped = sum(isinstance(below, Window) for below in inputs(o.node)) if o.where is Where.DB else 0
         return self._on_arrival(o) + at_ticks + shipped * self._stored
 

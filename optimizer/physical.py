@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from costmodel.cost import PlanCost
@@ -30,6 +30,7 @@ from optimizer.algebra import (
 from optimizer.costing import Costing, OperatorCost
 from optimizer.placement.problem import PlacementProblem, Site, Units, db_op_u, evaluate, fragments
 from optimizer.sql.render import fragment_sql
+from optimizer.sql.several import compared
 
 LOOP = "loop"
 
@@ -138,21 +139,30 @@ def placement_problem(tree: RelationToStream, costing: Costing, units: Units) ->
     nodes = operators(tree)
     number = {id(node): i for i, node in enumerate(nodes)}
     sites = []
-    for node, cost in zip(nodes, _costs(nodes, costing), strict=True):
+    for node, cost in zip(nodes, _costs(tree, costing), strict=True):
         below = tuple(number[id(b)] for b in inputs(node) if id(b) in number)
         sites.append(Site(below, cost.spe, cost.db, cost.send, cost.fetch))
     return PlacementProblem(tuple(sites), costing.engines.db_fixed, costing.loop, units)
 
 
-def _costs(nodes: Sequence[Relational], costing: Costing) -> list[OperatorCost]:
-    return [costing.root_cost(node) if node is nodes[-1] else costing.cost(node) for node in nodes]
+def _costs(tree: RelationToStream, costing: Costing) -> list[OperatorCost]:
+    nodes = operators(tree)
+    found = [costing.root_cost(node) if node is nodes[-1] else costing.cost(node) for node in nodes]
+    panes = {id(n): "" for n, cost in zip(nodes, found, strict=True) if cost.db_form is AggregateForm.PANE}
+    for node in nodes if panes and one_tick(tree) else ():
+        if (parts := compared(node, panes)) is not None:
+            # Taken as if the aggregate were in the database, too: a join without it seldom is.
+            join = next(i for i, n in enumerate(nodes) if n is parts.join)
+            saved = costing.engines.db_shared(costing.flow(parts.join.left), costing.flow(parts.join.right))
+            found[join] = replace(found[join], db=found[join].db - saved)
+    return found
 
 
 def physical_plan(
     tree: RelationToStream, costing: Costing, problem: PlacementProblem, in_db: Sequence[bool]
 ) -> PhysicalPlan:
     nodes, ids = operators(tree), operator_ids(tree)
-    costs = _costs(nodes, costing)
+    costs = _costs(tree, costing)
     mig_of: dict[int, str] = {}
     migs = []
     for k, members in enumerate(fragments(problem, in_db), 1):

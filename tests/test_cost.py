@@ -31,6 +31,7 @@ from optimizer.costing import Costing
 from optimizer.optimize import Options, optimize
 from optimizer.physical import placement_problem
 from optimizer.placement.problem import Units, evaluate
+from optimizer.sql.ddl import parse_catalog
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "smartplug"
 CATALOG, CQ1 = (EXAMPLES / "catalog.sql").read_text(), (EXAMPLES / "cq1.sql").read_text()
@@ -97,6 +98,19 @@ def test_an_aggregate_from_panes_reads_what_is_new_and_the_panes() -> None:
     assert isclose(whole.u, 3_000_000 * each + 2125 * db.group)
     few = Flow(1_000.0, 300_000.0, 32.0, True, Source.EXACT)  # less than a tuple a second in each group
     assert model.db_aggregate(few, groups, ("max",), 300.0).form is None
+
+
+def test_ticks_of_a_batch_share_a_join_with_an_aggregate_from_panes() -> None:
+    """CQ1 at 1 tick/s and a batch every 2 s: its tuples look for their groups in every second tick only."""
+    catalog = parse_catalog(CATALOG).with_rates({"plugs": 20_000.0})
+    found = optimize(CQ1, catalog)
+    db, groups = found.costing.engines.db, 2125
+    join = next(o for o in found.plan.operators if o.id == "join1")
+    window, out = 300 * 10_000, found.costing.flow(join.node).size
+    assert isclose(join.u, 0.5 * (window + groups) * db.join_in + out * db.join_out)
+    each = optimize(CQ1, catalog, replace(Options(), profile=replace(default_profile(), batch_interval=1.0)))
+    alone = next(o for o in each.plan.operators if o.id == "join1")
+    assert isclose(alone.u, (window + groups) * db.join_in + out * db.join_out)
 
 
 def test_a_sliding_aggregate_takes_the_cheaper_form() -> None:

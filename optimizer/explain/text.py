@@ -14,9 +14,10 @@ from optimizer.explain.ranges import Doubt, Ranges, spread_of
 from optimizer.explain.sweep import Interval
 from optimizer.maximum import MaxRate
 from optimizer.optimize import Optimized, show
-from optimizer.physical import Mig, PhysicalPlan, PlanOperator, Where, engine_name, operator_ids, pane_name
+from optimizer.physical import Mig, PhysicalPlan, PlanOperator, Where, engine_name, one_tick, operator_ids, pane_name
 from optimizer.placement.problem import Units
 from optimizer.sql.panes import pane_length, window_of
+from optimizer.sql.several import compared
 
 _WIDTH = 110
 
@@ -208,7 +209,13 @@ def _mig(mig: Mig, plan: PhysicalPlan) -> str:
         f"  u {load(mig.u)} = ship in {load(mig.send)} + run {load(run)} + bring back {load(mig.fetch)}"
         + (f"; ships in {', '.join(mig.ships)}" if mig.ships else ""),
     ]
-    lines += [_panes(o) for o in plan.operators if o.mig == mig.id and o.form]
+    inside = [o for o in plan.operators if o.mig == mig.id]
+    lines += [_panes(o) for o in inside if o.form]
+    parts = compared(inside[-1].node, {id(o.node): pane_name(o.id) for o in inside if o.form})
+    if parts is not None and one_tick(plan.tree):
+        lines.append(
+            f"  ticks of one batch share a run: the tuples of {parts.window.alias} are joined once for all of them"
+        )
     return "\n".join(lines + ["    " + line for line in mig.sql.split("\n")])
 
 
