@@ -15,6 +15,7 @@ from sqlglot.optimizer.annotate_types import annotate_types
 
 from optimizer.algebra import Aggregate, Join, Node, Project, Scalar, Select, StoredTable, Window
 from optimizer.catalog import Catalog
+from optimizer.sql.panes import is_tick
 
 Type = exp.DType
 Types = Mapping[tuple[str, str], exp.DataType]  # of columns, by (alias, name)
@@ -60,10 +61,6 @@ def typed(scalar: Scalar, types: Types) -> exp.Expr:
     for cast in copy.find_all(exp.Cast):  # it has its type from the start, so sqlglot would not look inside
         annotate_types(cast.this, expression_metadata=_METADATA, overwrite_types=False)
     return annotate_types(copy, expression_metadata=_METADATA, overwrite_types=False)
-
-
-def is_tick(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.upper() == "TICK"
 
 
 # -- corrections ------------------------------------------------------------------------------------------------------

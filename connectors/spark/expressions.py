@@ -12,7 +12,7 @@ from datetime import datetime
 
 from sqlglot import exp, parse_one
 
-from connectors.inference import Types, is_tick, typed
+from connectors.inference import Types, typed
 from connectors.types import arrow_type, spark_type
 from optimizer.algebra import (
     Aggregate,
@@ -26,6 +26,7 @@ from optimizer.algebra import (
     Tree,
     scalars,
 )
+from optimizer.sql.panes import is_tick
 
 TICK = "_tick"
 Type = exp.DType

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from connectors.inference import is_tick, output_types, typed
+from connectors.inference import output_types, typed
 from connectors.spark.expressions import lowered
 from connectors.spark.native_code import call, free_name, listed, literal, quoted, reference, statement
 from costmodel.flow import Drive
@@ -37,6 +37,7 @@ from optimizer.algebra import (
 from optimizer.catalog import Catalog
 from optimizer.estimate import drive_of
 from optimizer.physical import operator_ids
+from optimizer.sql.panes import is_tick
 
 WINDOW, WINDOW_TIME, EVENT_TIME, TICK = "window", "window_time", "event_time", "tick"
 RESERVED = (WINDOW, WINDOW_TIME, EVENT_TIME, TICK)  # the columns of the emission's own

@@ -17,12 +17,13 @@ import pyspark.sql.functions as F
 from pyspark.sql import Column, DataFrame, SparkSession
 from sqlglot import exp
 
-from connectors.inference import is_tick, output_types
+from connectors.inference import output_types
 from connectors.spark.expressions import TICK, moment, quoted, spark_name, spark_sql
 from connectors.spark.relations import literal_rows
 from connectors.tick import Tick
 from optimizer.algebra import Aggregate, Node, Scalar, Select, Window, WindowUnit, scalars
 from optimizer.catalog import Catalog
+from optimizer.sql.panes import is_tick, window_of
 from optimizer.sql.render import flat_names
 
 BUCKET = "_bucket"  # a pane's first instant, or a window's end
@@ -42,17 +43,9 @@ class _Split:
     result: str
 
 
-def window_below(aggregate: Aggregate) -> Window | None:
-    """The window the aggregate stands on, with at most selections between."""
-    node: Node = aggregate.input
-    while isinstance(node, Select):
-        node = node.input
-    return node if isinstance(node, Window) else None
-
-
 def splittable(aggregate: Aggregate) -> bool:
     """Whether the aggregate is one of a sliding time window and every function has a partial form."""
-    window = window_below(aggregate)
+    window = window_of(aggregate)
     if window is None or window.spec.unit is not WindowUnit.TIME or window.spec.slide is None:
         return False
     node: Node = aggregate
@@ -74,7 +67,7 @@ class SlidingAggregate:
 
     @property
     def window(self) -> Window:
-        window = window_below(self.aggregate)
+        window = window_of(self.aggregate)
         assert window is not None
         return window
 
