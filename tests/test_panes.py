@@ -102,6 +102,9 @@ COMPARED = {
     "(SELECT b.k, avg(b.v) AS x, count(*) AS n, count(b.v) AS c, sum(b.n) AS y "
     "FROM s [RANGE 6 SECONDS SLIDE 1 SECONDS] AS b WHERE b.g < 2 GROUP BY b.k) AS m ON a.k = m.k "
     "WHERE a.n + 9 > m.c AND a.v <> m.x GROUP BY a.g",
+    "a key like a function": "SELECT m.n1, count(*) AS n FROM s [RANGE 8 SECONDS SLIDE 1 SECONDS] AS a JOIN "
+    "(SELECT b.k AS n1, avg(b.v) AS n FROM s [RANGE 6 SECONDS SLIDE 1 SECONDS] AS b GROUP BY b.k) AS m ON m.n1 = a.k "
+    "WHERE a.v > m.n GROUP BY m.n1",
     "an empty group": "SELECT a.k, count(*) AS n FROM s [RANGE 8 SECONDS SLIDE 1 SECONDS] AS a JOIN "
     "(SELECT b.k, count(b.w) AS c FROM r [RANGE 4 SECONDS SLIDE 1 SECONDS] AS b GROUP BY b.k) AS m ON m.k = a.k "
     "WHERE a.n > m.c - 3 GROUP BY a.k",

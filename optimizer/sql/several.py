@@ -114,7 +114,7 @@ def _groups(node: Aggregate, table: str, renderer: _All, ticks: int) -> exp.Sele
             combined = split(function.expression, f"_f{i}").combined.transform(
                 lambda part, inside=inside: _filtered(part, inside) if isinstance(part, exp.AggFunc) else part
             )
-            items.append(called(combined, f"{function.name}{tick}"))
+            items.append(called(combined, f"{function.name}@{tick}"))
     read = Open([(relation(table, table), [], False)], renderer.range(window, column(table, PANE)))
     return select_from(read, items).group_by(*keys, copy=False)
 
@@ -122,7 +122,7 @@ def _groups(node: Aggregate, table: str, renderer: _All, ticks: int) -> exp.Sele
 def _at(found: Compared, renderer: _All, tick: int) -> list[exp.Expr]:
     groups, window = found.groups, found.window
     own = replace(
-        renderer, renamed={(groups.alias, f.name): (groups.alias, f"{f.name}{tick}") for f in groups.functions}
+        renderer, renamed={(groups.alias, f.name): (groups.alias, f"{f.name}@{tick}") for f in groups.functions}
     )
     there = exp.GT(this=column(groups.alias, f"{HERE}{tick}"), expression=exp.Literal.number(0))
     inside = _between(column(window.alias, window.time_column), f"at{tick}", f"at{tick}", window.spec.size)
@@ -131,7 +131,7 @@ def _at(found: Compared, renderer: _All, tick: int) -> list[exp.Expr]:
     for function in found.root.functions:
         call = own.expression(function.expression)
         calls = call.transform(lambda part: _with(part, condition))
-        items.append(called(calls, f"{function.name}{tick}"))
+        items.append(called(calls, f"{function.name}@{tick}"))
     return items
 
 
