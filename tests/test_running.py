@@ -61,9 +61,10 @@ def plans(optimized: Optimized, seed: str, placements: int) -> list[tuple[str, P
         ("spe pane", everywhere(optimized, Where.SPE), Form.PANE),
         ("spe expand", everywhere(optimized, Where.SPE), Form.EXPAND),
         ("db", everywhere(optimized, Where.DB), Form.PANE),
-        ("db, windows read anew", without_panes(everywhere(optimized, Where.DB)), Form.PANE),
         ("optimal", optimized.plan, Form.PANE),
     ]
+    if placements > 1:
+        found.append(("db, windows read anew", without_panes(everywhere(optimized, Where.DB)), Form.PANE))
     for i in range(placements):
         random = Random(f"{seed} {i}")
         nodes = operators(optimized.plan.tree)
