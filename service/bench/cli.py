@@ -145,7 +145,7 @@ def fresh(
 
 @bench.command()
 def overload(
-    rate: Annotated[float, typer.Option(help="Tuples per second offered, more than it can take.")] = 1_200_000.0,
+    rate: Annotated[float, typer.Option(help="Tuples per second offered, more than it can take.")] = 2_400_000.0,
     seconds: Annotated[float, typer.Option(help="For how long.")] = 60.0,
     output: Output = None,
 ) -> None:
