@@ -22,7 +22,7 @@ from optimizer.errors import PenstockError
 from optimizer.optimize import Optimized
 from optimizer.physical import PhysicalPlan, Where
 from optimizer.pinned import everywhere, placed
-from service.bench import accuracy, decision, figure5, figure6, paper, pictures, quick, table2, window_slide
+from service.bench import accuracy, crossover, decision, figure5, figure6, paper, pictures, quick, table2, window_slide
 from service.bench.curve import GRID, Basis, Point, Reading, bracket, maximum, next_rate, throughput, u_at
 from service.bench.decision import AtRate, Case, Maximum, Measured
 from service.bench.fills import Fills
@@ -227,10 +227,15 @@ def test_trials_are_kept_for_a_later_run(tmp_path: Path) -> None:
     path = tmp_path / "some" / "trials.jsonl"
     assert known(path, 2.0) == {}
     one = Trial(1000.0, 0.5, False, True, (1.0, 1.0), 4, {"spark": 0.1}, 7, 3.5)
-    again = replace(one, u=0.6)
+    again = replace(one, u=0.6, batches=(1.2, 1.2, 1.2))
     for batch, trial in ((2.0, one), (2.0, again), (1.0, replace(one, rate=5.0))):
         keep(path, Kept("SELECT 1", "plan pane", batch, trial))
-    assert known(path, 2.0) == {("SELECT 1", "plan pane", 1000.0): again}
+    found = known(path, 2.0)
+    assert list(found) == [("SELECT 1", "plan pane", 1000.0)]
+    (both,) = found.values()
+    assert both.batches == (1.0, 1.0, 1.2, 1.2, 1.2)
+    assert (both.u, both.ticks) == (0.6, 8)
+    assert both.shares["spark"] == pytest.approx(0.1)
     path.write_text(path.read_text() + "{}\n")
     with pytest.raises(PenstockError, match="line 4"):
         known(path, 2.0)
@@ -292,6 +297,25 @@ def test_a_trial_is_run_once_and_only_in_time(fills: Fills) -> None:
     with lab.within(0.0), pytest.raises(OutOfTime):
         lab.trial(query, one, 2 * RATE)
     assert lab.points(query, one) == [Point(RATE, lab.trial(query, one, RATE).u)]
+
+
+def test_plans_in_turns_are_taken_together(fills: Fills) -> None:
+    query = _short("cq5")
+    both = [candidate(query.optimized(RATE, "duckdb"), kind) for kind in (Kind.OPTIMAL, Kind.DB)]
+    lab = Lab(fills, QUICKLY, monotonic() + 600)
+    before = lab.trial(query, both[0], RATE)
+    found = lab.in_turns(query, both, RATE, rounds=1)
+    assert [len(t.batches) for t in found] == [2 * QUICKLY.measured, QUICKLY.measured]
+    assert found[0].batches[: len(before.batches)] == before.batches
+    assert lab.points(query, both[0]) == [Point(RATE, found[0].u)]
+
+
+def test_a_plan_that_was_given_up_is_not_tried_again(fills: Fills) -> None:
+    query = _short("cq5")
+    one = candidate(query.optimized(RATE, "duckdb"), Kind.OPTIMAL)
+    lab = Lab(fills, QUICKLY, monotonic())  # no time for a trial
+    lab.trials[query.sql, one.id, RATE] = given_up = Trial(RATE, 3.0, True, True, (), 0, {}, 0, 1.0)
+    assert lab.in_turns(query, [one], RATE, rounds=2) == [given_up]
 
 
 def test_jobs_without_time_are_named_and_errors_kept(fills: Fills) -> None:
@@ -400,6 +424,17 @@ def test_the_optimal_maximum_is_that_of_the_plan_picked_there() -> None:
     assert figure5.optimal([picked(1e3, 1e4, 8e3), after]) == Reading(8e3, Basis.INTERPOLATED), "it never kept up"
 
 
+def test_a_crossing_is_where_the_second_plan_becomes_the_cheaper_one() -> None:
+    flat = [Point(rate, 0.5) for rate in (1e3, 2e3, 4e3, 8e3)]
+    assert crossover.crossing([Point(p.rate, p.rate / 1e4) for p in flat], flat, 4e3) == pytest.approx(5e3)
+    assert crossover.crossing(flat, [Point(p.rate, p.rate / 1e4) for p in flat], 4e3) is None, "it goes the other way"
+    twice = [Point(p.rate, u) for p, u in zip(flat, (0.4, 0.6, 0.4, 0.6), strict=True)]
+    assert crossover.crossing(twice, flat, 1e3) == pytest.approx(1.44e3, rel=0.01)
+    assert crossover.crossing(twice, flat, 9e3) == pytest.approx(5.76e3, rel=0.01)
+    bounds = [Point(1e3, 0.4), Point(2e3, 0.45, censored=True), Point(4e3, 3.0, censored=True)]
+    assert crossover.crossing(bounds, flat, 2e3) == pytest.approx(1.16e3, rel=0.01), "a bound below says nothing"
+
+
 # -- pictures and the page --------------------------------------------------------------------------------------------
 
 
@@ -434,6 +469,8 @@ def _results(directory: Path) -> list[Path]:
         ),
         (),
     )
+    change = crossover.Crossover("cq5", "postgres", ("select.p",), ("agg1", "select.p"), 2e4, 1.5e4, points, points)
+    changes = crossover.Crossovers((change, replace(change, query="cq6", measured=None)), ())
     errors = accuracy.summary(
         [accuracy.OperatorErrors("cq1", "duckdb", 5e3, Kind.DB, "agg1", "duckdb", 1.0, 1.1, 0.01, 0.03, 3.0)], ()
     )
@@ -442,16 +479,17 @@ def _results(directory: Path) -> list[Path]:
     looked = quick.Quick(run, (row,), ())
     times = table2.Report(1, (table2.Row("2-way", 6, 64, 11, True, 1.0, 0.1, 0.02),))
     results = {"paper": run, "figure5": five, "figure6": six, "window-slide": slides, "decision": _decision()}
-    for name, found in (results | {"accuracy": errors, "quick": looked, "table2": times}).items():
+    for name, found in (results | {"crossover": changes, "accuracy": errors, "quick": looked, "table2": times}).items():
         paper.write(directory, name, found)
     drawn = pictures.figure5(five, directory) + pictures.figure6(six, directory)
     drawn += pictures.window_slide(slides, directory) + pictures.decision(_decision(), directory)
-    return drawn + pictures.table2(times, directory)
+    return drawn + pictures.table2(times, directory) + pictures.crossover(changes, directory)
 
 
 def test_pictures_are_written_and_small(tmp_path: Path) -> None:
     drawn = _results(tmp_path)
     assert sorted({p.stem for p in drawn}) == [
+        "crossover",
         "decision",
         "figure5-duckdb",
         "figure5-postgres",
@@ -485,6 +523,7 @@ def test_the_page_has_every_experiment_and_its_picture(tmp_path: Path) -> None:
         "| duckdb | expand | 0.30 | ≥ 3.30 |",
         "| CQ1 | duckdb | 10,000 | 0.250 | ≥ 5.000 | - | ≥ 20.00 | - |",
         "3 of 5 right (60.0%)",
+        "| CQ5 | postgres | select.p | agg1, select.p | 20,000 | 15,000 | -25% |",
         "../benchmarks/results/figure5-postgres.svg",
     ):
         assert words in page

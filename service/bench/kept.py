@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from optimizer.errors import PenstockError
-from service.bench.trial import Trial
+from service.bench.trial import Trial, merged
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ def keep(path: Path, line: Kept) -> None:
 
 
 def known(path: Path, batch: float) -> dict[tuple[str, str, float], Trial]:
-    """By query, plan and rate; none where there is no file. Of two lines the later one counts."""
-    found = {}
+    """By query, plan and rate, lines of the same taken together; none where there is no file."""
+    found: dict[tuple[str, str, float], Trial] = {}
     lines = path.read_text().splitlines() if path.exists() else []
     for number, text in enumerate(lines, 1):
         try:
@@ -44,5 +44,6 @@ def known(path: Path, batch: float) -> dict[tuple[str, str, float], Trial]:
             why = error.errors()[0]["msg"]
             raise PenstockError(f"{path}, line {number}, is no trial: {why}; remove the line or the file") from None
         if line.batch == batch:
-            found[line.sql, line.plan, line.trial.rate] = line.trial
+            key = line.sql, line.plan, line.trial.rate
+            found[key] = merged([found[key], line.trial], batch) if key in found else line.trial
     return found

@@ -1,4 +1,4 @@
-"""Where trials are run: one Spark, one PostgreSQL, a budget of time, and every trial only once.
+"""Where trials are run: one Spark, one PostgreSQL, a budget of time, and every trial only once unless asked for again.
 
 An experiment is a list of jobs, the most important first. Jobs that the budget does not reach are named in the result.
 """
@@ -21,7 +21,7 @@ from service.bench.curve import Point, next_rate
 from service.bench.fills import Fills
 from service.bench.kept import Kept, keep, known
 from service.bench.plans import Candidate, Query
-from service.bench.trial import How, Limits, Trial, measure_u
+from service.bench.trial import How, Limits, Trial, measure_u, merged
 from service.profile_lookup import find_profile
 from service.temporary_postgres import postgres
 
@@ -64,17 +64,31 @@ class Lab:
         """u of a plan at a rate, measured unless it is known."""
         key = query.sql, candidate.id, rate
         if key not in self.trials:
-            self._check_time(query, candidate, rate)
-            tuples = self._missing(query, candidate, rate)
-            started = monotonic()
-            found = measure_u(self.fills, query.at(rate), candidate.plan, candidate.how, self.limits)
-            if tuples > 1e6:
-                ran = sum(found.batches) * (1 + 1 / self.limits.measured) + 2.0
-                self._per_tuple = max(1e-7, (monotonic() - started - ran) / tuples)
-            self.trials[key] = found
-            if self.kept is not None:
-                keep(self.kept, Kept(query.sql, candidate.id, self.limits.batch, found))
+            self.trials[key] = self._measured(query, candidate, rate)
         return self.trials[key]
+
+    def in_turns(self, query: Query, candidates: Sequence[Candidate], rate: float, rounds: int) -> list[Trial]:
+        """Plans against each other: single trials scatter and the machine has slow spells, which then hit them all."""
+        for _ in range(rounds):
+            for one in candidates:
+                key = query.sql, one.id, rate
+                if not (key in self.trials and self.trials[key].censored):  # a bound is all there will be
+                    again = self._measured(query, one, rate)
+                    before = [self.trials[key]] if key in self.trials else []
+                    self.trials[key] = merged([*before, again], self.limits.batch)
+        return [self.trials[query.sql, one.id, rate] for one in candidates]
+
+    def _measured(self, query: Query, candidate: Candidate, rate: float) -> Trial:
+        self._check_time(query, candidate, rate)
+        tuples = self._missing(query, candidate, rate)
+        started = monotonic()
+        found = measure_u(self.fills, query.at(rate), candidate.plan, candidate.how, self.limits)
+        if tuples > 1e6:
+            ran = sum(found.batches) * (1 + 1 / self.limits.measured) + 2.0
+            self._per_tuple = max(1e-7, (monotonic() - started - ran) / tuples)
+        if self.kept is not None:
+            keep(self.kept, Kept(query.sql, candidate.id, self.limits.batch, found))
+        return found
 
     def points(self, query: Query, candidate: Candidate) -> list[Point]:
         """All that is known of a plan."""

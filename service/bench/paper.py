@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from rich.console import Console
 
 from optimizer.errors import PenstockError
-from service.bench import accuracy, decision, figure5, figure6, pictures, table2, window_slide
+from service.bench import accuracy, crossover, decision, figure5, figure6, pictures, table2, window_slide
 from service.bench.curve import Basis, Reading
 from service.bench.lab import HIGHEST, Failure, Lab, laboratory
 from service.bench.plans import DATABASES, QUERIES, Kind, Query, candidate
@@ -29,7 +29,7 @@ MINUTES = 60.0
 ACCURACY_RATE = 5_000.0
 WARM_UP_RATE = 1_000.0
 T = TypeVar("T")
-EXPERIMENTS = ("table2", "figure5", "figure6", "window-slide", "decision", "accuracy")
+EXPERIMENTS = ("table2", "figure5", "figure6", "window-slide", "crossover", "decision", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ def run_all(
             ("figure5", 5.0, lambda: _figure5(lab, directory, queries, databases)),
             ("figure6", 1.0, lambda: _figure6(lab, directory, queries, databases)),
             ("window-slide", 1.5, lambda: _window_slide(lab, directory, databases)),
+            ("crossover", 1.0, lambda: _crossover(lab, directory, queries, databases)),
             ("decision", 4.0, lambda: _decision(lab, directory, queries, databases)),
             ("accuracy", 1.0, lambda: _accuracy(lab, directory, queries, databases)),
         ]
@@ -135,6 +136,12 @@ def _window_slide(lab: Lab, directory: Path, databases: Sequence[str]) -> None:
     found = window_slide.run(lab, databases)
     write(directory, "window-slide", found)
     pictures.window_slide(found, directory)
+
+
+def _crossover(lab: Lab, directory: Path, queries: Sequence[str], databases: Sequence[str]) -> None:
+    found = crossover.run(lab, queries, databases)
+    write(directory, "crossover", found)
+    pictures.crossover(found, directory)
 
 
 def _decision(lab: Lab, directory: Path, queries: Sequence[str], databases: Sequence[str]) -> None:

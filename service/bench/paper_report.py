@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from service.bench.accuracy import Accuracy, Spread
+from service.bench.crossover import Crossovers
 from service.bench.curve import Basis, Reading
 from service.bench.decision import Decision
 from service.bench.figure5 import Figure5
@@ -63,6 +64,8 @@ def render(results: Path, page: Path) -> str:
         parts.append(_figure6(six, results, page))
     if slides := read(results, "window-slide", WindowSlide):
         parts.append(_window_slide(slides, results, page))
+    if changes := read(results, "crossover", Crossovers):
+        parts.append(_crossover(changes, results, page))
     if decided := read(results, "decision", Decision):
         parts.append(_decision(decided, results, page))
     if errors := read(results, "accuracy", Accuracy):
@@ -228,6 +231,24 @@ def _window_slide(found: WindowSlide, results: Path, page: Path) -> str:
         f"## Window over slide\n\nu at {found.rate:,.0f} tuples/s, by window size over slide. After a plan was given "
         "up, longer windows are not tried.\n\n"
         + _picture(results, page, "window-slide", "u by window over slide")
+        + _table(head, rows)
+        + _left_out(found.left_out)
+    )
+
+
+def _crossover(found: Crossovers, results: Path, page: Path) -> str:
+    rows = []
+    for c in found.found:
+        measured = "-" if c.measured is None else f"{c.measured:,.0f}"
+        off = "-" if c.measured is None else f"{c.measured / c.predicted - 1:+.0%}"
+        rows.append(
+            (c.query.upper(), c.database, label(c.before), label(c.after), f"{c.predicted:,.0f}", measured, off)
+        )
+    head = ("query", "database", "in Spark below", "in Spark above", "predicted", "measured", "measured is off by")
+    return (
+        "## Where the best plan changes\n\nThe rates at which `explain --sweep` says that another plan becomes the "
+        "best, as far as the plans keep up there, and the rates at which it does: both plans in turns, medians.\n\n"
+        + _picture(results, page, "crossover", "u of two plans by rate")
         + _table(head, rows)
         + _left_out(found.left_out)
     )

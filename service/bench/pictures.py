@@ -13,6 +13,7 @@ mpl.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from service.bench.crossover import Crossovers
 from service.bench.curve import Basis, Reading
 from service.bench.decision import Decision
 from service.bench.figure5 import Figure5, Panel
@@ -183,6 +184,32 @@ def window_slide(found: WindowSlide, directory: Path) -> list[Path]:
             )
             one.legend()
         return _save(figure, directory, "window-slide")
+
+
+def crossover(found: Crossovers, directory: Path) -> list[Path]:
+    """u of the two plans by rate, where they cross, and where they should."""
+    if not found.found:
+        return []
+    with mpl.rc_context(_STYLE):
+        columns = min(3, len(found.found))
+        figure, axes = _panels(-(-len(found.found) // columns), columns, 3.6, 2.7)
+        flat = [one for row in axes for one in row]
+        for one in flat[len(found.found) :]:
+            one.set_visible(False)
+        for change, one in zip(found.found, flat, strict=False):
+            for points, operators, colour in (
+                (change.points_before, change.before, GREEN),
+                (change.points_after, change.after, ORANGE),
+            ):
+                label = f"in Spark: {_short(operators, 3)}"
+                one.plot([p.rate for p in points], [p.u for p in points], color=colour, marker="o", label=label)
+            one.axvline(change.predicted, color=GREY, linestyle=":", label="predicted")
+            if change.measured is not None:
+                one.axvline(change.measured, color=BLUE, linewidth=0.8, label="measured")
+            title = f"{change.query.upper()}, {change.database}"
+            one.set(xscale="log", yscale="log", title=title, xlabel="tuples/s", ylabel="u")
+            one.legend()
+        return _save(figure, directory, "crossover")
 
 
 def decision(found: Decision, directory: Path) -> list[Path]:

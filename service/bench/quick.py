@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from statistics import median
 from time import monotonic
 
 from rich.console import Console
@@ -22,7 +21,7 @@ from service.bench.curve import Basis, Reading
 from service.bench.lab import Job, Lab, OutOfTime, laboratory
 from service.bench.paper import Run, about, ratio, shown, warm_up, write
 from service.bench.plans import Candidate, Kind, Query, candidate
-from service.bench.trial import Trial, measure_u
+from service.bench.trial import Trial, measure_u, merged
 
 MINUTES = 6.0
 CASES = (
@@ -103,11 +102,10 @@ def _measure(lab: Lab, entry: _Entry) -> None:
 
 def together(trials: Sequence[Trial], batch: float) -> Reading | None:
     """The median over the batches of all trials; a bound where one was given up."""
-    given_up = [t.u for t in trials if t.censored]
-    if given_up:
-        return Reading(max(given_up), Basis.AT_LEAST)
-    seconds = [s for t in trials for s in t.batches]
-    return Reading(median(seconds) / batch, Basis.MEASURED) if seconds else None
+    if not trials:
+        return None
+    one = merged(trials, batch)
+    return Reading(one.u, Basis.AT_LEAST if one.censored else Basis.MEASURED)
 
 
 def rows_of(found: Quick) -> list[tuple[str, ...]]:

@@ -8,7 +8,7 @@ times B is given up: its u is a lower bound, and the trial is called censored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -81,6 +81,30 @@ def measure_u(fills: Fills, workload: Workload, plan: PhysicalPlan, how: How, li
     ticks = sum(r.ticks for r in done)
     return Trial(
         workload.rate, u, lost is not None, filled, tuple(seconds), ticks, shares, memory(), monotonic() - started
+    )
+
+
+def merged(trials: Sequence[Trial], batch: float) -> Trial:
+    """Trials of one plan at one rate as one: the median over all their batches, a bound where one was given up.
+
+    >>> some = [Trial(1000, u, False, True, (2 * u,), 2, {}, 0, 1.0) for u in (0.5, 0.8, 0.6)]
+    >>> merged(some, 2.0).u
+    0.6
+    """
+    given_up = [t for t in trials if t.censored]
+    if given_up:
+        return max(given_up, key=lambda t: t.u)
+    seconds = tuple(s for t in trials for s in t.batches)
+    weights = [len(t.batches) / len(seconds) for t in trials]
+    shares = {s: sum(w * t.shares[s] for w, t in zip(weights, trials, strict=True)) for s in trials[-1].shares}
+    return replace(
+        trials[-1],
+        u=median(seconds) / batch,
+        batches=seconds,
+        ticks=sum(t.ticks for t in trials),
+        shares=shares,
+        memory=max(t.memory for t in trials),
+        wall=sum(t.wall for t in trials),
     )
 
 
