@@ -429,8 +429,8 @@ def test_a_crossing_is_where_the_second_plan_becomes_the_cheaper_one() -> None:
     assert crossover.crossing([Point(p.rate, p.rate / 1e4) for p in flat], flat, 4e3) == pytest.approx(5e3)
     assert crossover.crossing(flat, [Point(p.rate, p.rate / 1e4) for p in flat], 4e3) is None, "it goes the other way"
     twice = [Point(p.rate, u) for p, u in zip(flat, (0.4, 0.6, 0.4, 0.6), strict=True)]
-    assert crossover.crossing(twice, flat, 1e3) == pytest.approx(1.44e3, rel=0.01)
-    assert crossover.crossing(twice, flat, 9e3) == pytest.approx(5.76e3, rel=0.01)
+    assert crossover.crossing(twice, flat, 1e3) == pytest.approx(1.464e3, rel=0.01)
+    assert crossover.crossing(twice, flat, 9e3) == pytest.approx(5.86e3, rel=0.01)
     bounds = [Point(1e3, 0.4), Point(2e3, 0.45, censored=True), Point(4e3, 3.0, censored=True)]
     assert crossover.crossing(bounds, flat, 2e3) == pytest.approx(1.16e3, rel=0.01), "a bound below says nothing"
 
