@@ -30,6 +30,7 @@ from migration.measurements import measurements
 from migration.metrics import BatchReport
 from migration.observations import Observation, Parts
 from migration.prefill import Earlier, prefill
+from migration.settling import settled
 from migration.streaming import Settings
 from optimizer.algebra import Window, operators
 from optimizer.catalog import Catalog
@@ -40,8 +41,9 @@ from optimizer.pinned import placed
 from optimizer.sql.ddl import parse_catalog
 
 START = datetime(2024, 1, 1)
-WARM_UP, MEASURED = 1, 2  # batches of an experiment
-LONGEST = 30.0  # seconds for the batches of one experiment
+MEASURED = 2  # batches of an experiment that count, the last ones
+MOST = 16  # batches for it to settle
+LONGEST = 20.0  # seconds for the batches of one experiment
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,9 @@ def observe(
     profile: CalibrationProfile,
     url: str | None,
     measured: int = MEASURED,
-    warm_up: int = WARM_UP,
+    most: int = MOST,
 ) -> Observation:
+    """Runs an experiment until its batches get no faster, or there were too many of them."""
     catalog = _catalog(experiment, profile.batch_interval)
     optimized, plan = _planned(experiment, catalog, profile)
     with TemporaryDirectory(prefix="penstock-calibrate-") as place:
@@ -78,7 +81,7 @@ def observe(
             _fill(spark, deployment, catalog, experiment.rate)
             deployment.start()
             deadline = monotonic() + LONGEST
-            while len(recorder.parts) < warm_up + measured and monotonic() < deadline and not deployment.wait(0.1):
+            while not recorder.enough(measured, most) and monotonic() < deadline and not deployment.wait(0.05):
                 pass
             deployment.stop()
             parts = recorder.measured(profile.batch_interval, measured)
@@ -139,6 +142,11 @@ class _Recorder:
     def batch(self, report: BatchReport) -> None:
         assert self.deployment is not None
         self.parts.append({**self.deployment.clock.parts, "done": monotonic()})
+
+    def enough(self, last: int, most: int) -> bool:
+        """The first batch is never looked at: all its code is new."""
+        seconds = [after["done"] - before["done"] for before, after in pairwise(self.parts)]
+        return len(self.parts) > most or settled(seconds, last)
 
     def measured(self, batch_seconds: float, last: int) -> Parts:
         """Medians over the last batches, per second of stream; those before them were the warm-up."""

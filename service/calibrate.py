@@ -25,8 +25,8 @@ from service.temporary_postgres import available, postgres
 
 MINUTES = {True: 2.0, False: 15.0}  # at most: quick, full
 BATCHES = {True: 1, False: 2}  # measured in each experiment
-WARM_UP = {True: 1, False: 8}  # experiments before those that count
-NEW_CODE = {True: 1, False: 4}  # batches before those that count, where Spark compiles what it did not before
+MOST = {True: 3, False: 16}  # batches of an experiment, until they get no faster
+WARM_UP = {True: 1, False: 4}  # experiments before those that count
 LAST = {True: 10.0, False: 25.0}  # seconds that the last experiment and the fit may take
 
 
@@ -75,15 +75,12 @@ def _observed(request: Request, before: CalibrationProfile, deadline: float, con
         open_.callback(spark.stop)
         for experiment in experiments[: WARM_UP[request.quick]]:  # for the JVM; what it takes is not the engines' doing
             observe(spark, experiment, before, url)
-        known: set[str | None] = {None}
         for number, experiment in enumerate(experiments):
             if monotonic() >= deadline:
                 console.print(f"the time is over: {len(experiments) - number} experiments of {len(experiments)} left")
                 return
             progress.update(task, description=experiment.what[:60])
-            warm_up = 1 if experiment.code in known else NEW_CODE[request.quick]
-            known.add(experiment.code)
-            line = observe(spark, experiment, before, url, BATCHES[request.quick], warm_up)
+            line = observe(spark, experiment, before, url, BATCHES[request.quick], MOST[request.quick])
             if request.observations is not None:
                 append(request.observations, line)
             yield line

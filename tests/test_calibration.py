@@ -36,7 +36,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def seen(spark: SparkSession) -> dict[str, Observation]:
     with interpreted(spark):
-        return {name: observe(spark, e, default_profile(), postgres_url()) for name, e in CASES.items()}
+        return {name: observe(spark, e, default_profile(), postgres_url(), 1, 2) for name, e in CASES.items()}
 
 
 def kinds(observation: Observation) -> set[str]:

@@ -84,7 +84,7 @@ class Lab:
         started = monotonic()
         found = measure_u(self.fills, query.at(rate), candidate.plan, candidate.how, self.limits)
         if tuples > 1e6:
-            ran = sum(found.batches) * (1 + 1 / self.limits.measured) + 2.0
+            ran = sum(found.batches) * (2 + 1 / self.limits.measured) + 2.0
             self._per_tuple = max(1e-7, (monotonic() - started - ran) / tuples)
         if self.kept is not None:
             keep(self.kept, Kept(query.sql, candidate.id, self.limits.batch, found))

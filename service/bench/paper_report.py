@@ -41,13 +41,12 @@ HEAD = """# The experiments of paper 001
 This page is written by `penstock bench report` from `benchmarks/results/*.json`; `make bench` measures and writes it.
 
 The quantity is u(plan, rate): seconds of work per second of stream. Windows are full from the start, the stream is read
-as fast as it goes in batches of B seconds, and u is what a batch takes over B (the median of some, after one to warm
-up). The loop is serial, so a plan keeps up exactly if u ≤ 1. At a requested rate r the actual throughput is the
-smaller of r and r/u. The maximum throughput is the rate at which u is 1, interpolated between two neighbouring measured
-rates (log-log; steps of at most 1.43). A batch that takes several times B is given up: then only a bound is known, and
-`≥` or `≤` says so. Spark's own query (`native`) starts with empty windows, and its u only grows from there: its maximum
-is an upper bound. The paper's machine had 24 cores and its engines were others: orders and shapes can be compared,
-figures cannot.
+as fast as it goes in batches of B seconds until they get no faster, and u is what the last of them take over B. The
+loop is serial, so a plan keeps up exactly if u ≤ 1. At a requested rate r the actual throughput is the smaller of r and
+r/u. The maximum throughput is the rate at which u is 1, interpolated between two neighbouring measured rates (log-log;
+steps of at most 1.43). A batch that takes several times B is given up: then only a bound is known, and `≥` or `≤` says
+so. Spark's own query (`native`) starts with empty windows, and its u only grows from there: its maximum is an upper
+bound. The paper's machine had 24 cores and its engines were others: orders and shapes can be compared, figures cannot.
 """
 
 

@@ -2,8 +2,8 @@
 
 The runtime is a serial loop: a batch is read, shipped to the stores, and its ticks are evaluated, one after the other.
 A plan sustains a rate if batches of B seconds of stream take at most B seconds. So the stream is read as fast as it
-goes, in batches of B seconds over full windows, and u is what such a batch takes, over B. A batch that takes several
-times B is given up: its u is a lower bound, and the trial is called censored.
+goes, in batches of B seconds over full windows, until batches get no faster; u is what such a batch takes, over B. A
+batch that takes several times B is given up: its u is a lower bound, and the trial is called censored.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -23,6 +24,7 @@ from connectors.spark.sliding import Form
 from migration.deployment import Deployment, kept_by
 from migration.metrics import BatchReport, Share
 from migration.native import NativeDeployment
+from migration.settling import settled
 from migration.streaming import Settings
 from optimizer.errors import PenstockError
 from optimizer.physical import PhysicalPlan
@@ -42,8 +44,9 @@ class How(StrEnum):
 @dataclass(frozen=True)
 class Limits:
     batch: float = 2.0  # B, seconds of stream in a batch
-    warm_up: int = 2  # batches before those that count; the second is still slower than the third
-    measured: int = 2
+    measured: int = 2  # batches that count, the last ones
+    most: int = 12  # batches for it to settle
+    slow: float = 2.0  # times B: batches that all take longer need not settle
     give_up: float = 3.0  # times B
     starting: float = 10.0  # seconds more for the first batch, in which Spark compiles the plan; no part of its u
 
@@ -64,17 +67,17 @@ class Trial:
 def measure_u(fills: Fills, workload: Workload, plan: PhysicalPlan, how: How, limits: Limits) -> Trial:
     """The workload's pace and limits are the trial's own; its rate, its query and the plan's database count."""
     started = monotonic()
-    batches = limits.warm_up + limits.measured
-    paced = replace(workload, pace="full", batch_seconds=limits.batch, limit=batches * limits.batch)
+    paced = replace(workload, pace="full", batch_seconds=limits.batch, limit=limits.most * limits.batch)
     reports: list[BatchReport] = []
     with _deployed(fills, paced, plan, how, reports) as deployment:
         lost = _run(deployment, fills.spark, reports, limits)
-        seconds = _durations(deployment, limits)
+        durations = _durations(deployment, limits)
+    seconds = list(durations.values())
     if len(seconds) >= limits.measured:
         lost = None  # what came after the last batch that counts: Spark's own query closes its windows
     form = None if how is How.NATIVE else Form(how.value)
     filled = form is not None and worth_filling(paced, kept_by(plan, paced.catalog, form))
-    done = [r for r in reports if r.batch >= limits.warm_up]
+    done = [r for r in reports if r.batch in durations]
     shares = {s.value: sum(r.shares[s] for r in done) / (limits.batch * max(len(done), 1)) for s in Share}
     # A batch that was given up is slower than any that was not; where one was, its time is the bound.
     u = max([median(seconds)] if seconds and lost is None else [*seconds, lost or 0.0]) / limits.batch
@@ -134,17 +137,27 @@ def _deployed(
 def _run(
     deployment: Deployment | NativeDeployment, spark: SparkSession, reports: list[BatchReport], limits: Limits
 ) -> float | None:
-    """To the end of the stream, or until a batch takes too long: then the seconds that it had taken."""
+    """Until it has settled, or until a batch takes too long: then the seconds that it had taken."""
     deployment.start()
     begun, done = monotonic(), 0
     while not deployment.wait(0.05):
         now = monotonic()
         if len(reports) > done:
             begun, done = now, len(reports)
+            if _enough(reports, limits):
+                deployment.stop()
+                return None
         if now - begun > limits.give_up * limits.batch + (0.0 if done else limits.starting):
             _cancel(deployment, spark)
             return now - begun - (0.0 if done else limits.starting)
     return None
+
+
+def _enough(reports: Sequence[BatchReport], limits: Limits) -> bool:
+    """The first batch is never looked at: all its code is new."""
+    seconds = [after.finished - before.finished for before, after in pairwise(reports)]
+    slow = len(seconds) >= limits.measured and min(seconds) > limits.slow * limits.batch
+    return slow or settled(seconds, limits.measured)
 
 
 def _cancel(deployment: Deployment | NativeDeployment, spark: SparkSession) -> None:
@@ -160,8 +173,8 @@ def _cancel(deployment: Deployment | NativeDeployment, spark: SparkSession) -> N
             deployment.wait(0.3)
 
 
-def _durations(deployment: Deployment | NativeDeployment, limits: Limits) -> list[float]:
+def _durations(deployment: Deployment | NativeDeployment, limits: Limits) -> dict[int, float]:
     """Seconds of the batches that count, from trigger to commit."""
     assert deployment.query is not None
-    found = [p for p in deployment.query.recentProgress if tuples_of(p)]
-    return [p.durationMs["triggerExecution"] / 1000 for p in found if p.batchId >= limits.warm_up]
+    found = [p for p in deployment.query.recentProgress if tuples_of(p) and p.batchId > 0]
+    return {p.batchId: p.durationMs["triggerExecution"] / 1000 for p in found[-limits.measured :]}
