@@ -25,7 +25,7 @@ from random import Random
 from optimizer.optimize import Optimized
 from optimizer.pinned import placed
 from service.bench.curve import GRID, Basis, Point, Reading, bracket, maximum
-from service.bench.figure5 import nearest
+from service.bench.figure5 import expected, nearest
 from service.bench.lab import FIRST, Job, Lab
 from service.bench.plans import Candidate, Kind, Query, candidate, in_spark, predicted, way
 
@@ -152,7 +152,7 @@ def placements(optimized: Optimized, whole: bool) -> list[Candidate]:
 def _limits(lab: Lab, query: Query, database: str, rates: dict[tuple[str, str], tuple[float, float]]) -> None:
     """Two rates from the maximum throughput of the plan that is picked at it."""
     picked = candidate(query.optimized(FIRST, database), Kind.OPTIMAL)
-    top = maximum(lab.search(query, picked))
+    top = maximum(lab.search(query, picked, expected(lab, query, database, picked)))
     assert top is not None
     again = candidate(query.optimized(top.value, database), Kind.OPTIMAL)
     if again.id != picked.id:

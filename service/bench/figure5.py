@@ -1,8 +1,9 @@
 """The plans picked at rising rates, what they sustain, and the maximum throughput of pure plans (paper 001, Figure 5).
 
-u of a plan grows with the rate, so a plan is measured only on the way to its maximum and where the pick changes;
-throughputs at the other rates are interpolated, and marked so. Spark's own query (`native`) begins with empty windows
-and its u only grows from there: its maximum is an upper bound.
+u of a plan grows with the rate, so a plan is measured only on the way to its maximum and where the pick changes. The
+search for the maximum begins where the model expects it, and goes where the measurements lead. Throughputs at the other
+rates are interpolated, and marked so. Spark's own query (`native`) begins with empty windows and its u only grows from
+there: its maximum is an upper bound.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from math import log
 
 from optimizer.explain.sweep import sweep
 from service.bench.curve import GRID, Basis, Point, Reading, maximum, throughput, u_at
-from service.bench.lab import FIRST, Job, Lab
+from service.bench.lab import FIRST, LOWEST, Job, Lab
 from service.bench.live import STREAM
-from service.bench.plans import Candidate, Kind, Query, candidate, in_spark, predicted
+from service.bench.plans import Candidate, Kind, Query, candidate, in_spark, predicted, predicted_maximum
 
 RATES = (1_000.0, 2_000.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0)
 BASELINES = (Kind.DB, Kind.PANE, Kind.EXPAND, Kind.NATIVE)
@@ -86,14 +87,17 @@ def run(lab: Lab, queries: Sequence[str], databases: Sequence[str], baselines: S
         for interval in picks[query.name, database]:
             name = f"{query.name} {database} picked from {interval.low:,.0f}/s"
             # Of a plan picked only where nothing keeps up, what it lets through is of interest, not its maximum.
-            work = lab.trial if interval.hopeless else lab.search
-            jobs.append(Job(name, partial(work, query, interval.candidate, _first(interval))))
+            if interval.hopeless:
+                jobs.append(Job(name, partial(lab.trial, query, interval.candidate, nearest(interval.low))))
+            else:
+                first = expected(lab, query, database, interval.candidate)
+                jobs.append(Job(name, partial(lab.search, query, interval.candidate, first)))
     for kind in baselines:
         for query, database in panels:
             if kind is Kind.NATIVE and database != databases[0]:
                 continue  # has no database
             pure = candidate(query.optimized(RATES[0], database), kind)
-            first = SLOW if kind in (Kind.EXPAND, Kind.NATIVE) else FIRST
+            first = SLOW if kind in (Kind.EXPAND, Kind.NATIVE) else expected(lab, query, database, pure)
             jobs.append(Job(f"{query.name} {database} {kind}", partial(lab.search, query, pure, first)))
     for query, database in panels:
         for before, after in pairwise(picks[query.name, database]):
@@ -121,8 +125,10 @@ def nearest(rate: float) -> float:
     return min(GRID, key=lambda r: abs(log(r / rate)))
 
 
-def _first(interval: _Interval) -> float:
-    return max(FIRST, nearest(interval.low))
+def expected(lab: Lab, query: Query, database: str, one: Candidate) -> float:
+    """The rate of the grid next to the one that the model says a plan keeps up with."""
+    top = predicted_maximum(one.plan, query.optimized(FIRST, database)) or FIRST
+    return nearest(min(max(top, LOWEST), lab.highest))
 
 
 def _panel(

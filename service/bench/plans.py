@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from optimizer.maximum import max_rate
 from optimizer.optimize import Optimized, Options, optimize
 from optimizer.physical import PhysicalPlan, Where, physical_plan, placement_problem
 from optimizer.pinned import everywhere
@@ -86,6 +87,12 @@ def predicted(plan: PhysicalPlan, optimized: Optimized) -> PhysicalPlan:
     """The same plan with the costs it has at the rates of `optimized`."""
     problem = placement_problem(plan.tree, optimized.costing, optimized.options.unit_rule)
     return physical_plan(plan.tree, optimized.costing, problem, [o.where is Where.DB for o in plan.operators])
+
+
+def predicted_maximum(plan: PhysicalPlan, optimized: Optimized) -> float | None:
+    """Tuples per second that the plan keeps up with, says the model."""
+    in_db = [o.where is Where.DB for o in plan.operators]
+    return max_rate(plan.tree, in_db, optimized.costing, optimized.options.unit_rule).total
 
 
 def with_plan(optimized: Optimized, plan: PhysicalPlan) -> Optimized:
