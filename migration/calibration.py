@@ -60,8 +60,9 @@ def observe(
     url: str | None,
     measured: int = MEASURED,
     most: int = MOST,
+    least: int = 0,
 ) -> Observation:
-    """Runs an experiment until its batches get no faster, or there were too many of them."""
+    """Runs an experiment until its batches get no faster, or there were too many of them; `least` come before that."""
     catalog = _catalog(experiment, profile.batch_interval)
     optimized, plan = _planned(experiment, catalog, profile)
     with TemporaryDirectory(prefix="penstock-calibrate-") as place:
@@ -81,7 +82,7 @@ def observe(
             _fill(spark, deployment, catalog, experiment.rate)
             deployment.start()
             deadline = monotonic() + LONGEST
-            while not recorder.enough(measured, most) and monotonic() < deadline and not deployment.wait(0.05):
+            while not recorder.enough(measured, least, most) and monotonic() < deadline and not deployment.wait(0.05):
                 pass
             deployment.stop()
             parts = recorder.measured(profile.batch_interval, measured)
@@ -143,10 +144,10 @@ class _Recorder:
         assert self.deployment is not None
         self.parts.append({**self.deployment.clock.parts, "done": monotonic()})
 
-    def enough(self, last: int, most: int) -> bool:
+    def enough(self, last: int, least: int, most: int) -> bool:
         """The first batch is never looked at: all its code is new."""
         seconds = [after["done"] - before["done"] for before, after in pairwise(self.parts)]
-        return len(self.parts) > most or settled(seconds, last)
+        return len(self.parts) > most or (len(seconds) >= least and settled(seconds, last))
 
     def measured(self, batch_seconds: float, last: int) -> Parts:
         """Medians over the last batches, per second of stream; those before them were the warm-up."""

@@ -6,6 +6,7 @@ fixed, what grows with the arrivals, what grows with the windows and what grows 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -78,6 +79,13 @@ class Experiment:
     @property
     def what(self) -> str:
         return f"{self.in_database} in the database, {self.rate:g} tuples/s, {self.form.value}: {self.sql[:60]}"
+
+    @property
+    def code(self) -> str | None:
+        """Names what Spark compiles for the ticks, if it works at them; windows of any length run the same code."""
+        if self.in_database in ("all", "rest"):
+            return None
+        return f"{self.in_database} {self.form.value} {re.sub('[0-9]', '', self.sql)}"
 
     def places(self, node: Node) -> bool:
         match self.in_database:
