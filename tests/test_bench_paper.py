@@ -470,7 +470,8 @@ def _results(directory: Path) -> list[Path]:
         (),
     )
     change = crossover.Crossover("cq5", "postgres", ("select.p",), ("agg1", "select.p"), 2e4, 1.5e4, points, points)
-    changes = crossover.Crossovers((change, replace(change, query="cq6", measured=None)), ())
+    unmeasured = replace(change, query="cq6", measured=None, points_before=(), points_after=())
+    changes = crossover.Crossovers((change, unmeasured), ())
     errors = accuracy.summary(
         [accuracy.OperatorErrors("cq1", "duckdb", 5e3, Kind.DB, "agg1", "duckdb", 1.0, 1.1, 0.01, 0.03, 3.0)], ()
     )

@@ -187,16 +187,17 @@ def window_slide(found: WindowSlide, directory: Path) -> list[Path]:
 
 
 def crossover(found: Crossovers, directory: Path) -> list[Path]:
-    """u of the two plans by rate, where they cross, and where they should."""
-    if not found.found:
+    """u of the two plans by rate, where they cross, and where they should; what was not measured is not drawn."""
+    own = [c for c in found.found if c.points_before and c.points_after]
+    if not own:
         return []
     with mpl.rc_context(_STYLE):
-        columns = min(3, len(found.found))
-        figure, axes = _panels(-(-len(found.found) // columns), columns, 3.6, 2.7)
+        columns = min(3, len(own))
+        figure, axes = _panels(-(-len(own) // columns), columns, 3.6, 2.7)
         flat = [one for row in axes for one in row]
-        for one in flat[len(found.found) :]:
+        for one in flat[len(own) :]:
             one.set_visible(False)
-        for change, one in zip(found.found, flat, strict=False):
+        for change, one in zip(own, flat, strict=False):
             for points, operators, colour in (
                 (change.points_before, change.before, GREEN),
                 (change.points_after, change.after, ORANGE),
@@ -207,8 +208,12 @@ def crossover(found: Crossovers, directory: Path) -> list[Path]:
             if change.measured is not None:
                 one.axvline(change.measured, color=BLUE, linewidth=0.8, label="measured")
             title = f"{change.query.upper()}, {change.database}"
-            one.set(xscale="log", yscale="log", title=title, xlabel="tuples/s", ylabel="u")
-            one.legend()
+            highest = max(p.u for p in (*change.points_before, *change.points_after))
+            one.set(xscale="log", title=title, xlabel="tuples/s", ylabel="u", ylim=(0, 1.6 * highest))
+            one.xaxis.set_major_formatter("{x:,.0f}")
+            one.xaxis.set_minor_formatter("{x:,.0f}")  # often less than a decade is shown
+            one.tick_params(axis="x", which="both", labelrotation=40)
+            one.legend(loc="upper left")
         return _save(figure, directory, "crossover")
 
 
