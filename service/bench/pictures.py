@@ -67,6 +67,16 @@ def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figur
     return figure, [list(row) for row in figure.subplots(rows, columns, squeeze=False)]
 
 
+def _grid(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """So many small ones, three in a row at most."""
+    columns = min(3, count)
+    figure, rows = _panels(-(-count // columns), columns, width, height)
+    flat = [one for row in rows for one in row]
+    for one in flat[count:]:
+        one.set_visible(False)
+    return figure, flat[:count]
+
+
 def figure5(found: Figure5, directory: Path) -> list[Path]:
     """One picture per database: requested against actual throughput, and beside it the maxima."""
     paths = []
@@ -138,12 +148,8 @@ def figure6(found: Figure6, directory: Path) -> list[Path]:
     if not own:
         return []
     with mpl.rc_context(_STYLE):
-        columns = min(3, len(own))
-        figure, axes = _panels(-(-len(own) // columns), columns, 3.4, 2.5)
-        flat = [one for row in axes for one in row]
-        for one in flat[len(own) :]:
-            one.set_visible(False)
-        for panel, one in zip(own, flat, strict=False):
+        figure, axes = _grid(len(own), 3.4, 2.5)
+        for panel, one in zip(own, axes, strict=True):
             rates = [d.rate for d in panel.differences]
             for name, colour, marker, values in (
                 ("with the check", BLUE, "o", [d.checked_throughput for d in panel.differences]),
@@ -192,12 +198,8 @@ def crossover(found: Crossovers, directory: Path) -> list[Path]:
     if not own:
         return []
     with mpl.rc_context(_STYLE):
-        columns = min(3, len(own))
-        figure, axes = _panels(-(-len(own) // columns), columns, 3.6, 2.7)
-        flat = [one for row in axes for one in row]
-        for one in flat[len(own) :]:
-            one.set_visible(False)
-        for change, one in zip(own, flat, strict=False):
+        figure, axes = _grid(len(own), 3.6, 2.7)
+        for change, one in zip(own, axes, strict=True):
             for points, operators, colour in (
                 (change.points_before, change.before, GREEN),
                 (change.points_after, change.after, ORANGE),
