@@ -1,7 +1,8 @@
 """When a plan has run long enough to be measured: its first batches are slower than those of a running deployment.
 
 Spark compiles a plan's code, then Java compiles that in two stages while it runs, and caches fill. How many batches
-that takes depends on the plan and the machine, so it is not counted but watched.
+that takes depends on the plan and the machine, so it is watched. Gains smaller than the scatter of batches cannot be
+seen that way: who measures code for the first time asks for a number of batches as well.
 """
 
 from __future__ import annotations
