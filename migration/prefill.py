@@ -1,8 +1,8 @@
 """Fills the windows of a deployment that has not started yet with earlier tuples, in bulk.
 
-A benchmark over a window of five minutes need not run for five minutes before it begins. What Spark keeps is made tuple
-by tuple. To a database a window is a number of rows and groups: there some seconds of stream are made, and stored again
-and again, each time that much earlier.
+A benchmark over a window of five minutes need not run for five minutes before it begins. To an engine a window is a
+number of rows and groups: some seconds of stream are made, and stored again and again, each time that much earlier.
+What Spark keeps is made tuple by tuple where that is not much.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import pairwise
+from math import lcm
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,11 +20,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from connectors.database import Store
+from connectors.spark.sliding import BUCKET
 from migration.batch import Batches
 from migration.feed import Arrivals, wide
 from migration.layout import Layout
 
-PART = 1_000_000  # tuples for a database that are made at once
+PART = 1_000_000  # tuples that are made at once
 AT_ONCE = 2  # of these; Spark plans each in one thread, and that takes longer than a few tuples do
 IN_SPARK = 8  # entries that a store in Spark is made of, about as many as between two of its clean-ups
 
@@ -46,13 +48,7 @@ def prefill(batches: Batches, earlier: Earlier, seconds: float, only: Collection
     kept = batches.kept if only is None else _narrowed(batches.kept, only)
     first, end = (round(x * earlier.rate) for x in (earlier.longest - seconds, earlier.longest))
     if kept.in_spark or kept.partials:
-        chosen = replace(batches, kept=replace(kept, in_database=()))
-
-        def take(number: int, borders: tuple[int, int]) -> None:
-            chosen.take(_arrivals(batches, earlier, *borders, number), number)
-
-        with ThreadPoolExecutor(AT_ONCE) as pool:  # the numbers are of batches before the first
-            list(pool.map(take, range(-IN_SPARK, 0), pairwise(_borders(first, end, IN_SPARK))))
+        _fill_spark(replace(batches, kept=replace(kept, in_database=())), earlier, first, end)
     if kept.in_database:
         chosen = replace(batches, kept=replace(kept, in_spark=(), partials=()))
         pieces = max(1, -(-(end - first) // PART))
@@ -64,6 +60,32 @@ def prefill(batches: Batches, earlier: Earlier, seconds: float, only: Collection
                     assert isinstance(table, pa.Table), "windows are filled by the driver"
                     store = batches.stores[name]
                     batches.database.append(store, _before(store, table, timedelta(seconds=seconds * times / pieces)))
+
+
+def _fill_spark(batches: Batches, earlier: Earlier, first: int, end: int) -> None:
+    """In entries of equal length, with the numbers of batches before the first."""
+
+    def take(number: int, borders: tuple[int, int]) -> None:
+        batches.take(_arrivals(batches, earlier, *borders, number), number)
+
+    if end - first <= IN_SPARK * PART:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(take, range(-IN_SPARK, 0), pairwise(_borders(first, end, IN_SPARK))))
+        return
+    seconds = (end - first) / earlier.rate
+    # Partial results belong to slides: moved by whole ones, they are those of earlier tuples.
+    slide = lcm(*(p.window.spec.slide or 1 for p in batches.kept.partials)) / 1e6
+    length = -(-seconds // (IN_SPARK * slide)) * slide if batches.kept.partials else seconds / IN_SPARK
+    take(-1, (end - round(length * earlier.rate), end))
+    stores = [(k.name, k.time_column) for k in batches.kept.in_spark]
+    stores += [(p.name, BUCKET) for p in batches.kept.partials]
+    for name, time in stores:
+        made = batches.evaluator.state.read(name, batches.evaluator.state_schemas[name])
+        assert made is not None
+        for times in range(1, IN_SPARK):
+            by = F.expr(f"INTERVAL {times * round(length * 1e6)} MICROSECONDS")
+            moved = made.withColumn(time, F.col(time) - by)
+            batches.evaluator.state.write(name, -1 - times, moved, time)
 
 
 def _borders(first: int, end: int, pieces: int) -> list[int]:

@@ -171,6 +171,26 @@ def test_a_window_in_a_database_is_its_last_seconds_again_and_again(
     assert len(set(values[:500])) > 400
 
 
+def test_partial_results_in_spark_are_those_of_the_last_seconds_again_and_again(
+    fills: Fills, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefill, "PART", 1_000)
+    query = _short("cq5")
+    plan = everywhere(query.optimized(RATE, "duckdb"), Where.SPE)
+    with deployed(fills.spark, query.at(RATE), plan, [], 20.0) as deployment:
+        assert isinstance(deployment, Deployment)
+        ((name, schema),) = deployment.evaluator.state_schemas.items()
+        kept = deployment.evaluator.state.read(name, schema)
+        assert kept is not None
+        rows: dict[datetime, list[str]] = {}
+        for row in kept.collect():
+            rows.setdefault(row["_bucket"], []).append(str([v for k, v in row.asDict().items() if k != "_bucket"]))
+    length = timedelta(seconds=3)  # an eighth of 20 seconds, in whole slides
+    assert sorted(rows) == [START - 8 * length + timedelta(seconds=i) for i in range(24)]
+    assert all(sorted(rows[at]) == sorted(rows[at - length]) for at in rows if at - length in rows)
+    assert len({str(sorted(own)) for own in rows.values()}) == 3
+
+
 def test_windows_are_made_once_for_queries_that_keep_the_same(fills: Fills) -> None:
     one = Fills(fills.spark)
     try:
