@@ -162,17 +162,23 @@ class Postgres:
         return LedgerEntry(rows[0]["batch"], rows[0]["record"]) if rows else None
 
     def fill(self, name: str, rows: pa.Table) -> None:
-        """A temporary table: no log, no sync, gone with the session. Only ANALYZE by hand gives it statistics."""
-        doing = f"{rows.num_rows} rows cannot be shipped into {name}"
+        """An unlogged table of the deployment's, under a name that lives as long as the session.
+
+        Not a temporary one: of those PostgreSQL's parallel workers see nothing, and a query that joins a window with
+        one runs in one process. Autovacuum comes too late for its statistics.
+        """
+        doing, table = f"{rows.num_rows} rows cannot be shipped into {name}", self._own(filled_name(name))
         with self._session.transaction():
             if self._filled.get(name) == rows.schema:
-                self._session.execute(f"TRUNCATE pg_temp.{quoted(name)}", doing=doing)
+                self._session.execute(f"TRUNCATE {table}", doing=doing)
             else:
                 columns = ", ".join(f"{quoted(f.name)} {sql_type(f.type, 'postgres')}" for f in rows.schema)
-                self._session.execute(f"DROP TABLE IF EXISTS pg_temp.{quoted(name)}", doing=doing)
-                self._session.execute(f"CREATE TEMP TABLE {quoted(name)} ({columns})", doing=doing)
-            self._session.copy(name, rows, doing, temporary=True)
-            self._session.execute(f"ANALYZE pg_temp.{quoted(name)}", doing=doing)
+                self._make_schema()
+                self._session.execute(f"DROP TABLE IF EXISTS {table} CASCADE", doing=doing)
+                self._session.execute(f"CREATE UNLOGGED TABLE {table} ({columns})", doing=doing)
+                self._session.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT * FROM {table}", doing=doing)
+            self._session.copy(filled_name(name), rows, doing)
+            self._session.execute(f"ANALYZE {table}", doing=doing)
         self._filled[name] = rows.schema
 
     def query(self, sql: str, values: Mapping[str, Value], schema: pa.Schema) -> pa.Table:
@@ -257,6 +263,10 @@ class Postgres:
 
 def staging_name(store: Store) -> str:
     return f"staged_{store.name}"
+
+
+def filled_name(name: str) -> str:
+    return f"filled_{name}"
 
 
 def _server_type(words: str) -> str:

@@ -118,11 +118,10 @@ class Session:
             cursor.execute(sql, tuple(values) or None)
             return cursor.fetch_arrow_table()
 
-    def copy(self, table: str, rows: pa.Table, doing: str, temporary: bool = False) -> None:
+    def copy(self, table: str, rows: pa.Table, doing: str) -> None:
         """Rows into a table that is there, by COPY."""
-        home = None if temporary else self._schema
         with self._translated(doing), self._live.cursor() as cursor:
-            cursor.adbc_ingest(table, rows, mode="append", db_schema_name=home, temporary=temporary)
+            cursor.adbc_ingest(table, rows, mode="append", db_schema_name=self._schema)
 
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:

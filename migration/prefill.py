@@ -20,10 +20,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from connectors.database import Store
-from connectors.spark.sliding import BUCKET
+from connectors.spark.sliding import BUCKET, Form
 from migration.batch import Batches
 from migration.feed import Arrivals, wide
-from migration.layout import Layout
+from migration.layout import KeptPartials, Layout
 
 PART = 1_000_000  # tuples that are made at once
 AT_ONCE = 2  # of these; Spark plans each in one thread, and that takes longer than a few tuples do
@@ -68,7 +68,8 @@ def _fill_spark(batches: Batches, earlier: Earlier, first: int, end: int) -> Non
     def take(number: int, borders: tuple[int, int]) -> None:
         batches.take(_arrivals(batches, earlier, *borders, number), number)
 
-    if end - first <= IN_SPARK * PART:
+    copies = max((copies_of(p) for p in batches.kept.partials), default=1.0)
+    if (end - first) * copies <= IN_SPARK * PART:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(take, range(-IN_SPARK, 0), pairwise(_borders(first, end, IN_SPARK))))
         return
@@ -86,6 +87,12 @@ def _fill_spark(batches: Batches, earlier: Earlier, first: int, end: int) -> Non
             by = F.expr(f"INTERVAL {times * round(length * 1e6)} MICROSECONDS")
             moved = made.withColumn(time, F.col(time) - by)
             batches.evaluator.state.write(name, -1 - times, moved, time)
+
+
+def copies_of(kept: KeptPartials) -> float:
+    """How many windows a tuple goes into, where each of them keeps it."""
+    spec = kept.window.spec
+    return spec.size / (spec.slide or spec.size) if kept.form is Form.EXPAND else 1.0
 
 
 def _borders(first: int, end: int, pieces: int) -> list[int]:

@@ -14,11 +14,13 @@ FASTER = 0.05  # a gain smaller than this is noise
 
 
 def settled(seconds: Sequence[float], last: int) -> bool:
-    """Whether the last batches were no faster than as many before them.
+    """Whether the last batches were no faster than as many before them, or those that there are.
 
     >>> settled([4.0, 2.0, 1.0, 1.0], 2), settled([4.0, 2.0, 1.0, 1.0, 1.0, 0.99], 2), settled([1.0, 1.0], 2)
     (False, True, False)
+    >>> settled([2.0, 1.0, 1.0], 2), settled([1.0, 1.0, 1.0], 2)
+    (False, True)
     """
-    if len(seconds) < 2 * last:
+    if len(seconds) <= last:
         return False
     return median(seconds[-last:]) >= (1 - FASTER) * median(seconds[-2 * last : -last])

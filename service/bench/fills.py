@@ -29,7 +29,7 @@ from connectors.spark.smartplug import smartplug_rows
 from migration.deployment import Deployment, Record, kept_by
 from migration.layout import KeptPartials, KeptTuples, Layout, forms_of
 from migration.metrics import BatchReport
-from migration.prefill import Earlier, prefill
+from migration.prefill import Earlier, copies_of, prefill
 from migration.streaming import Settings
 from optimizer.algebra import describe, text
 from optimizer.errors import PenstockError
@@ -243,11 +243,7 @@ class Fills:
 def worth_filling(workload: Workload, kept: Layout) -> bool:
     """Whether windows can be filled in reasonable time; where not, they are as empty as in a new deployment."""
     expanding = [p for p in kept.partials if p.form is Form.EXPAND]
-    return all(workload.rate * _seconds(p) * _copies(p) <= MOST_COPIES for p in expanding)
-
-
-def _copies(kept: KeptPartials) -> float:
-    return kept.window.spec.size / (kept.window.spec.slide or kept.window.spec.size)
+    return all(workload.rate * _seconds(p) * copies_of(p) <= MOST_COPIES for p in expanding)
 
 
 def _seconds(kept: KeptPartials) -> float:
