@@ -18,7 +18,7 @@ from optimizer.explain.sweep import sweep
 from service.bench.curve import GRID, Basis, Point, Reading, maximum, throughput, u_at
 from service.bench.lab import FIRST, LOWEST, Job, Lab
 from service.bench.live import STREAM
-from service.bench.plans import Candidate, Kind, Query, candidate, in_spark, predicted, predicted_maximum
+from service.bench.plans import ALL_IN_SPARK, Candidate, Kind, Query, candidate, in_spark, predicted, predicted_maximum
 
 RATES = (1_000.0, 2_000.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0)
 BASELINES = (Kind.DB, Kind.PANE, Kind.EXPAND, Kind.NATIVE)
@@ -94,8 +94,8 @@ def run(lab: Lab, queries: Sequence[str], databases: Sequence[str], baselines: S
                 jobs.append(Job(name, partial(lab.search, query, interval.candidate, first)))
     for kind in baselines:
         for query, database in panels:
-            if kind is Kind.NATIVE and database != databases[0]:
-                continue  # has no database
+            if kind in ALL_IN_SPARK and database != databases[0]:
+                continue
             pure = candidate(query.optimized(RATES[0], database), kind)
             first = SLOW if kind in (Kind.EXPAND, Kind.NATIVE) else expected(lab, query, database, pure)
             jobs.append(Job(f"{query.name} {database} {kind}", partial(lab.search, query, pure, first)))
@@ -132,7 +132,7 @@ def expected(lab: Lab, query: Query, database: str, one: Candidate) -> float:
 
 
 def _panel(
-    lab: Lab, query: Query, database: str, picks: list[_Interval], baselines: Sequence[Kind], with_native: str
+    lab: Lab, query: Query, database: str, picks: list[_Interval], baselines: Sequence[Kind], first: str
 ) -> Panel:
     picked = []
     for p in picks:
@@ -151,7 +151,7 @@ def _panel(
         )
     pure = []
     for kind in baselines:
-        own = candidate(query.optimized(RATES[0], with_native if kind is Kind.NATIVE else database), kind)
+        own = candidate(query.optimized(RATES[0], first if kind in ALL_IN_SPARK else database), kind)
         points = lab.points(query, own)
         pure.append(Baseline(kind, maximum(points), tuple(points)))
     return Panel(query.name, database, tuple(picked), tuple(steps), top, tuple(pure))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
@@ -120,6 +120,15 @@ class Lab:
         needed = 3.0 + self._missing(query, candidate, rate) * self._per_tuple
         if needed > self.remaining:
             raise OutOfTime
+
+    @contextmanager
+    def limited(self, to: Limits) -> Iterator[None]:
+        """Trials with other limits, over batches as long as always."""
+        usual, self.limits = self.limits, replace(to, batch=self.limits.batch)
+        try:
+            yield
+        finally:
+            self.limits = usual
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:

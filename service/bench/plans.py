@@ -51,6 +51,9 @@ class Kind(StrEnum):
     DB = "db"
 
 
+ALL_IN_SPARK = (Kind.PANE, Kind.EXPAND, Kind.NATIVE)  # beside whatever database: it has a ledger to keep at most
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A plan, and the way in which Spark aggregates its windows."""

@@ -46,7 +46,7 @@ class Limits:
     batch: float = 2.0  # B, seconds of stream in a batch
     measured: int = 2  # batches that count, the last ones
     most: int = 12  # batches for it to settle
-    slow: float = 2.0  # times B: batches that all take longer need not settle
+    slow: float = 1.5  # times B: batches that all take longer need not settle
     give_up: float = 3.0  # times B
     starting: float = 10.0  # seconds more for the first batch, in which Spark compiles the plan; no part of its u
 

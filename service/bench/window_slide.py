@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from service.bench.lab import Job, Lab
-from service.bench.plans import Candidate, Kind, Query, candidate, in_spark
+from service.bench.plans import ALL_IN_SPARK, Candidate, Kind, Query, candidate, in_spark
 
 RATIOS = (1, 10, 60, 300, 3600)
 RATE = 2_000.0
@@ -45,7 +45,7 @@ def run(lab: Lab, databases: Sequence[str], ratios: Sequence[int] = RATIOS, rate
     for kind in (Kind.OPTIMAL, Kind.DB, Kind.PANE, Kind.EXPAND, Kind.NATIVE):
         for ratio in ratios:
             query = Query(f"window/slide {ratio}", _SQL.format(seconds=ratio))
-            for database in databases if kind is not Kind.NATIVE else databases[:1]:
+            for database in databases[:1] if kind in ALL_IN_SPARK else databases:
                 found[database, kind, ratio] = query, candidate(query.optimized(rate, database), kind)
     jobs = [
         Job(f"{kind} {database} {ratio}", partial(_measure, lab, found, database, kind, ratio, rate))
