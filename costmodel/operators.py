@@ -17,6 +17,7 @@ from math import ceil
 from costmodel.flow import Drive, Flow
 from costmodel.profile import CalibrationProfile, DbCosts, per_tuple
 
+_COPIED = 50_000  # tuples: a side of a join that is no larger is copied to where the tuples of the other one are
 _FURTHER_PREDICATE = 0.2  # of the first one
 _WORTH_PANES = 0.5  # of a window's tuples: panes in a database are kept where less than that is read instead
 
@@ -31,6 +32,25 @@ class AggregateForm(StrEnum):
     EXPAND = "expand"
     PANE = "pane"
     RELATION = "relation"
+
+
+class Side(StrEnum):
+    """Of a join."""
+
+    LEFT = "left"
+    RIGHT = "right"
+
+
+def copied_side(left: float, right: float, outer: bool = False) -> Side | None:
+    """The side of a join, by tuples, that the stream engine copies instead of moving both; an outer join keeps its
+    left one where it is.
+
+    >>> copied_side(1e6, 2_000), copied_side(2_000, 1e6), copied_side(2_000, 1e6, outer=True), copied_side(1e6, 1e6)
+    (<Side.RIGHT: 'right'>, <Side.LEFT: 'left'>, None, None)
+    """
+    if right <= _COPIED and (right <= left or outer):
+        return Side.RIGHT
+    return Side.LEFT if left <= _COPIED and not outer else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +138,11 @@ class Engines:
         spe = self.profile.spe
         return self.batches * spe.keep + flow.rate * spe.keep_row + self._made(flow) * spe.window_row
 
-    def spe_join(self, left: Flow, right: Flow, out: Flow) -> float:
+    def spe_join(self, left: Flow, right: Flow, out: Flow, outer: bool = False) -> float:
         spe = self.profile.spe
         arriving = self._made(left) + self._made(right)
-        return self.evaluations * spe.stage + arriving * spe.join_in + self._emitted(out) * spe.join_out
+        each = spe.join_in if copied_side(left.size, right.size, outer) is None else spe.probe
+        return self.evaluations * spe.stage + arriving * each + self._emitted(out) * spe.join_out
 
     def _emitted(self, out: Flow) -> float:
         return self._made(out) if self.drive is Drive.SLIDE else out.rate

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-PROFILE_VERSION = 2
+PROFILE_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class SpeCosts:
     stage: float  # per evaluation: a join or an aggregate of relations, which moves tuples between executors
     job: float  # per evaluation: the job itself, where its result leaves the stream engine
     aggregate: float  # per tuple of a relation, at each tick
-    join_in: float
+    join_in: float  # per tuple of a join that moves both of its sides
+    probe: float  # per tuple of a join that copies the smaller one
     join_out: float
     stored: float  # per stored tuple that is read
     functions: dict[str, float]  # per new tuple that a function of a sliding aggregate takes in

@@ -110,7 +110,12 @@ class Evaluator:
 
     def evaluation(self, ticks: Sequence[Tick], given: Mapping[int, DataFrame]) -> Evaluation:
         """Spark's operators at some ticks, over what Spark keeps and what is given."""
-        return Evaluation(self.spark, ticks, self.catalog, self._tuples, self._stored, given)
+        return Evaluation(self.spark, ticks, self.catalog, self._tuples, self._stored, given, self._sizes)
+
+    @cached_property
+    def _sizes(self) -> dict[int, float]:
+        leaves = {id(leaf.node): leaf.size for leaf in self.plan.leaves}
+        return leaves | {id(o.node): o.size for o in self.plan.operators}
 
     def _run(self, mig: Mig, ticks: Sequence[Tick], evaluation: Evaluation) -> pa.Table:
         shipped: dict[str, dict[int, pa.Table]] = {}

@@ -15,6 +15,7 @@ from costmodel.profile import CalibrationProfile
 from optimizer.algebra import (
     Aggregate,
     Join,
+    JoinKind,
     Node,
     Project,
     Relational,
@@ -167,7 +168,8 @@ class Costing:
                 db = self.engines.db_project(came)
             case Join():
                 left, right = self.flow(node.left), self.flow(node.right)
-                spe = self.engines.spe_join(left, right, out) + self._kept(node.left) + self._kept(node.right)
+                spe = self.engines.spe_join(left, right, out, node.kind is JoinKind.LEFT)
+                spe += self._kept(node.left) + self._kept(node.right)
                 db = self.engines.db_join(left, right, out)
             case Aggregate():
                 came, functions = self.flow(node.input), function_kinds(node)

@@ -140,6 +140,17 @@ def test_ticks_of_one_batch_share_a_job() -> None:
     assert engines(drive=Drive.TUPLE).evaluations == often.batches
 
 
+def test_a_join_of_two_large_relations_moves_both() -> None:
+    large, small = (Flow(100.0, size, 8.0, True, Source.EXACT) for size in (1e6, 500.0))
+    model, spe = engines(), default_profile().spe
+    nothing = Flow(0.0, 0.0, 16.0, False, Source.EXACT)
+    fixed = model.evaluations * spe.stage
+    assert isclose(model.spe_join(large, large, nothing), fixed + model.executions * 2e6 * spe.join_in)
+    assert isclose(model.spe_join(small, large, nothing), fixed + model.executions * 1_000_500 * spe.probe)
+    outer = model.spe_join(small, large, nothing, outer=True)
+    assert isclose(outer, fixed + model.executions * 1_000_500 * spe.join_in)
+
+
 @pytest.mark.parametrize("drive", list(Drive))
 def test_a_join_goes_through_both_relations_at_each_execution(drive: Drive) -> None:
     left, right = (Flow(100.0, 1_000.0, 8.0, True, Source.EXACT), Flow(50.0, 500.0, 8.0, True, Source.EXACT))
@@ -148,7 +159,7 @@ def test_a_join_goes_through_both_relations_at_each_execution(drive: Drive) -> N
     emitted = 100 if drive is Drive.SLIDE else 10
     arriving = model.executions * 1_500
     fixed = model.evaluations * spe.stage
-    assert isclose(model.spe_join(left, right, out), fixed + arriving * spe.join_in + emitted * spe.join_out)
+    assert isclose(model.spe_join(left, right, out), fixed + arriving * spe.probe + emitted * spe.join_out)
     assert isclose(model.db_join(left, right, out), arriving * db.join_in + emitted * db.join_out)
 
 

@@ -23,6 +23,7 @@ from connectors.spark.tuple_driven import spark_fragment
 from connectors.tick import EPOCH, Span, Tick
 from optimizer.algebra import (
     Aggregate,
+    Join,
     Node,
     RelationToStream,
     Select,
@@ -66,14 +67,16 @@ class Recording:
     def expected(self, sql: str, at: datetime) -> list[oracle.Row]:
         return oracle.run(self.connection, sql, TIMES, at)
 
-    def evaluation(self, ticks: list[Tick], given: dict[int, DataFrame] | None = None) -> Evaluation:
+    def evaluation(
+        self, ticks: list[Tick], given: dict[int, DataFrame] | None = None, sizes: dict[int, float] | None = None
+    ) -> Evaluation:
         def window(leaf: Window) -> DataFrame:
             return self.frames[leaf.stream]
 
         def table(leaf: StoredTable) -> DataFrame:
             return self.frames[leaf.table]
 
-        return Evaluation(self.spark, ticks, self.catalog, window, table, given or {})
+        return Evaluation(self.spark, ticks, self.catalog, window, table, given or {}, sizes or {})
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +225,26 @@ def test_every_column_has_the_type_that_is_declared(recording: Recording) -> Non
     plan, _ = read_query(QUERIES["hop"], recording.catalog)
     frame = recording.evaluation([recording.tick(plan, TICKS[1])]).relation(plan.input)
     assert dict(frame.dtypes)["result_window_start"] == dict(frame.dtypes)["result_window_end"] == "timestamp_ntz"
+
+
+def test_the_smaller_side_of_a_join_is_copied(recording: Recording) -> None:
+    """Which of them that is, only estimates say; the rows are the same."""
+    plan, _ = read_query(
+        "SELECT a.k, count(*) AS n FROM s [RANGE 6 SECONDS SLIDE 1 SECOND] AS a JOIN (SELECT b.k, max(b.v) AS m FROM "
+        "s [RANGE 6 SECONDS SLIDE 1 SECOND] AS b GROUP BY b.k) AS x ON a.k = x.k AND a.v > 0.5 * x.m GROUP BY a.k",
+        recording.catalog,
+    )
+    join = next(node for node in post_order(plan) if isinstance(node, Join))
+    ticks = [recording.tick(plan, at) for at in TICKS[1:3]]
+    rows, copied = [], []
+    for left, right in ((1e6, 1e6), (100.0, 1e6), (1e6, 100.0)):
+        sizes = {id(join.left): left, id(join.right): right}
+        found = recording.evaluation(ticks, sizes=sizes).relation(plan.input)
+        copied.append(found._jdf.queryExecution().analyzed().toString().count("strategy=broadcast"))
+        rows.append(sorted(map(tuple, found.collect())))
+    assert [count - copied[0] for count in copied] == [0, 1, 1]
+    assert rows[0] == rows[1] == rows[2]
+    assert rows[0]
 
 
 def test_an_evaluated_operator_is_taken_as_given(recording: Recording) -> None:

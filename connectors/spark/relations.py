@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import inf
 
 import pyspark.sql.functions as F
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,6 +18,7 @@ from sqlglot import exp
 from connectors.inference import Types, output_types, typed
 from connectors.spark.expressions import TICK, flat, lowered, moment, quoted, reads_tick, spark_name, spark_sql
 from connectors.tick import Tick
+from costmodel.operators import Side, copied_side
 from optimizer.algebra import (
     Aggregate,
     Join,
@@ -48,6 +50,7 @@ class Evaluation:
     window: Callable[[Window], DataFrame]  # at least the tuples the ticks need, under the stream's own names
     table: Callable[[StoredTable], DataFrame]
     given: Mapping[int, DataFrame] = field(default_factory=dict)  # by identity of the node, flat columns and `_tick`
+    sizes: Mapping[int, float] = field(default_factory=dict)  # estimated tuples at a tick, by identity of the node
 
     def relation(self, node: Node) -> DataFrame:
         """The operator's output at every tick."""
@@ -132,6 +135,13 @@ class Evaluation:
         on += [f"({spark_sql(residue, types, names)})" for residue in node.residue]
         if _OTHER_TICK in right.columns and len(self.ticks) > 1:
             on.insert(0, f"{TICK} = {_OTHER_TICK}")
+        # Spark has no idea how large an aggregate is, and would move both sides to join them.
+        sizes = [self.sizes.get(id(side), inf) for side in (node.left, node.right)]
+        match copied_side(sizes[0], sizes[1], node.kind is JoinKind.LEFT):
+            case Side.LEFT:
+                left = F.broadcast(left)
+            case Side.RIGHT:
+                right = F.broadcast(right)
         joined = left.join(right, F.expr(" AND ".join(on) if on else "TRUE"), node.kind.value)
         return joined.drop(_OTHER_TICK)
 
