@@ -108,8 +108,8 @@ class Decision:
 def run(lab: Lab, queries: Sequence[str], databases: Sequence[str]) -> Decision:
     cases = [
         (Query.example(q), d)
-        for d in databases
         for q in (*(q for q in queries if q in WHOLE), *(q for q in queries if q not in WHOLE))
+        for d in databases
     ]
     rates: dict[tuple[str, str], tuple[float, float]] = {}
     left_out = lab.run("decision: limits", [Job(f"{q.name} {d}", partial(_limits, lab, q, d, rates)) for q, d in cases])
@@ -170,8 +170,8 @@ def _limits(lab: Lab, query: Query, database: str, rates: dict[tuple[str, str], 
 
 
 def _measure(lab: Lab, query: Query, database: str, c: Candidate, rate: float) -> None:
-    if any(p.u > 1.0 and p.rate < rate for p in lab.points(query, c)):
-        return  # fails already
+    if any(p.rate == rate or (p.u > 1.0 and p.rate < rate) for p in lab.points(query, c)):
+        return  # is known, or fails already
     off = 1.0
     for _ in range(CORRECTIONS):
         lower = failing_from(query, database, c, rate, off)
