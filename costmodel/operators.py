@@ -136,7 +136,8 @@ class Engines:
     def spe_keep(self, flow: Flow) -> float:
         """A window's tuples kept in the stream engine, and read again."""
         spe = self.profile.spe
-        return self.batches * spe.keep + flow.rate * spe.keep_row + self._made(flow) * spe.window_row
+        kept = self.batches * spe.keep + flow.rate * spe.keep_row
+        return kept + self.evaluations * spe.window + self._made(flow) * spe.window_row
 
     def spe_join(self, left: Flow, right: Flow, out: Flow, outer: bool = False) -> float:
         spe = self.profile.spe

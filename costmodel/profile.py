@@ -38,6 +38,7 @@ class SpeCosts:
     project: float
     keep: float  # per batch: the job that keeps a window's tuples
     keep_row: float  # per tuple kept
+    window: float  # per evaluation: reading a kept window, whatever it holds
     window_row: float  # per tuple of a kept window, at each tick
     partial: float  # per batch: the job that keeps partial aggregates
     pane_row: float  # per tuple, into its pane

@@ -149,7 +149,7 @@ def _full_in_spark() -> list[Experiment]:
     panes = [(60, 2125, 1_000), (60, 2125, 40_000), (10, 40, 10_000), (10, 40, 100_000)]
     panes += [(120, 40, 5_000), (120, 2125, 5_000), (300, 2125, 2_000), (10, 2125, 5_000), (60, 2125, 300_000)]
     copies = [(5, 1_000), (20, 1_000), (5, 5_000), (60, 500)]
-    windows = [(30, 1_000), (60, 5_000), (300, 2_000), (300, 8_000)]
+    windows = [(30, 1_000), (60, 5_000), (300, 8_000), (300, 30_000)]
     found = [Experiment(average(w, g), r, "nothing") for w, g, r in panes]
     found += [Experiment(above(w), r, "nothing") for w, r in windows]
     found += [Experiment(compared(20, 60), 2_000, "nothing"), Experiment(compared(60, 300), 10_000, "nothing")]
@@ -173,6 +173,7 @@ def _full_in(database: str) -> list[Experiment]:
     found += [Experiment(average(60, groups), 20_000, "rest", database) for groups in (40, 425)]
     found += [Experiment(above(w), r, "above", database) for w, r in ((60, 1_000), (300, 10_000))]
     found += [Experiment(compared(60, 300), 20_000, p, database) for p in ("above", "rest")]
+    found += [Experiment(above(300), 20_000, "aggregates", database)]
     calls = _CALLS[:-1] if database == "postgres" else _CALLS  # it has no approximate quantiles
     found += [Experiment(average(60, calls=some), 20_000, "rest", database) for some in calls]
     return found
