@@ -72,6 +72,14 @@ def test_a_trial_has_its_batches_and_ticks(fills: Fills, database: str) -> None:
     assert 0.0 < sum(found.shares.values()) <= found.u * 1.01
 
 
+def test_a_trial_that_ends_with_its_first_batch_that_counts_has_a_time(fills: Fills) -> None:
+    query = _short("cq5")
+    plan = query.optimized(RATE, "duckdb").plan
+    found = measure_u(fills, query.at(RATE), plan, How.PANE, replace(QUICKLY, measured=1, slow=0.0))
+    assert len(found.batches) == 1
+    assert found.u > 0.0
+
+
 @pytest.mark.slow
 def test_a_native_trial_has_empty_windows(fills: Fills) -> None:
     query = _short("cq4")

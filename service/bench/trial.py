@@ -71,7 +71,7 @@ def measure_u(fills: Fills, workload: Workload, plan: PhysicalPlan, how: How, li
     reports: list[BatchReport] = []
     with _deployed(fills, paced, plan, how, reports) as deployment:
         lost = _run(deployment, fills.spark, reports, limits)
-        durations = _durations(deployment, limits)
+        durations = _durations(deployment, reports, limits)
     seconds = list(durations.values())
     if len(seconds) >= limits.measured:
         lost = None  # what came after the last batch that counts: Spark's own query closes its windows
@@ -173,8 +173,12 @@ def _cancel(deployment: Deployment | NativeDeployment, spark: SparkSession) -> N
             deployment.wait(0.3)
 
 
-def _durations(deployment: Deployment | NativeDeployment, limits: Limits) -> dict[int, float]:
-    """Seconds of the batches that count, from trigger to commit."""
+def _durations(
+    deployment: Deployment | NativeDeployment, reports: Sequence[BatchReport], limits: Limits
+) -> dict[int, float]:
+    """Seconds of the batches that count, from trigger to commit; if Spark was stopped before it told, from end to end."""
     assert deployment.query is not None
-    found = [p for p in deployment.query.recentProgress if tuples_of(p) and p.batchId > 0]
-    return {p.batchId: p.durationMs["triggerExecution"] / 1000 for p in found[-limits.measured :]}
+    told = [p for p in deployment.query.recentProgress if tuples_of(p) and p.batchId > 0]
+    found = {p.batchId: p.durationMs["triggerExecution"] / 1000 for p in told}
+    found = found or {after.batch: after.finished - before.finished for before, after in pairwise(reports)}
+    return dict(list(found.items())[-limits.measured :])
