@@ -176,7 +176,7 @@ def _cancel(deployment: Deployment | NativeDeployment, spark: SparkSession) -> N
 def _durations(
     deployment: Deployment | NativeDeployment, reports: Sequence[BatchReport], limits: Limits
 ) -> dict[int, float]:
-    """Seconds of the batches that count, from trigger to commit; if Spark was stopped before it told, from end to end."""
+    """Seconds of the batches that count, trigger to commit; end to end, if Spark was stopped before it told."""
     assert deployment.query is not None
     told = [p for p in deployment.query.recentProgress if tuples_of(p) and p.batchId > 0]
     found = {p.batchId: p.durationMs["triggerExecution"] / 1000 for p in told}
