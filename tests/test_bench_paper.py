@@ -251,6 +251,14 @@ def test_a_plan_that_should_fail_is_tried_where_it_begins_to() -> None:
     assert u[0] <= decision.FAILING < u[1]
 
 
+@pytest.mark.parametrize("kind", [Kind.OPTIMAL, Kind.PANE, Kind.DB])
+def test_a_plan_costs_the_same_whoever_made_it(kind: Kind) -> None:
+    query = Query.example("cq1")
+    one, other = (query.optimized(100_000.0, "duckdb") for _ in range(2))
+    plan = candidate(one, kind).plan
+    assert predicted(plan, other).cost.bottleneck == pytest.approx(plan.cost.bottleneck)
+
+
 def test_trials_are_kept_for_a_later_run(tmp_path: Path) -> None:
     path = tmp_path / "some" / "trials.jsonl"
     assert known(path, 2.0) == {}

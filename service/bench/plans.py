@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from optimizer.costing import Costing
 from optimizer.maximum import max_rate
 from optimizer.optimize import Optimized, Options, optimize
 from optimizer.physical import PhysicalPlan, Where, physical_plan, placement_problem
@@ -88,14 +89,20 @@ def in_spark(plan: PhysicalPlan) -> tuple[str, ...]:
 
 def predicted(plan: PhysicalPlan, optimized: Optimized) -> PhysicalPlan:
     """The same plan with the costs it has at the rates of `optimized`."""
-    problem = placement_problem(plan.tree, optimized.costing, optimized.options.unit_rule)
-    return physical_plan(plan.tree, optimized.costing, problem, [o.where is Where.DB for o in plan.operators])
+    costing = _costing(plan, optimized)
+    problem = placement_problem(plan.tree, costing, optimized.options.unit_rule)
+    return physical_plan(plan.tree, costing, problem, [o.where is Where.DB for o in plan.operators])
 
 
 def predicted_maximum(plan: PhysicalPlan, optimized: Optimized) -> float | None:
     """Tuples per second that the plan keeps up with, says the model."""
     in_db = [o.where is Where.DB for o in plan.operators]
-    return max_rate(plan.tree, in_db, optimized.costing, optimized.options.unit_rule).total
+    return max_rate(plan.tree, in_db, _costing(plan, optimized), optimized.options.unit_rule).total
+
+
+def _costing(plan: PhysicalPlan, optimized: Optimized) -> Costing:
+    """Costs go by the nodes of a tree, and the plan may have one of its own."""
+    return Costing.of(plan.tree, optimized.catalog, optimized.options.profile, optimized.database)
 
 
 def with_plan(optimized: Optimized, plan: PhysicalPlan) -> Optimized:
