@@ -116,7 +116,7 @@ def _throughputs(axes: Axes, panel: Panel) -> None:
     axes.set(
         xscale="log", yscale="log", title=panel.query.upper(), xlabel="requested, tuples/s", ylabel="actual, tuples/s"
     )
-    axes.legend(loc="upper left", title="in Spark (hollow: interpolated)", title_fontsize=7)
+    axes.legend(loc="lower right", title="in Spark (hollow: interpolated)", title_fontsize=7)
 
 
 def _maxima(axes: Axes, panel: Panel) -> None:
