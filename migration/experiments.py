@@ -19,6 +19,7 @@ CREATE STREAM plugs (
     id BIGINT NOT NULL, ts TIMESTAMP NOT NULL, value DOUBLE, property INT NOT NULL, plug_id INT NOT NULL,
     household_id INT NOT NULL, house_id INT NOT NULL, WATERMARK FOR ts AS ts
 ) WITH (connector = 'smartplug', rate = 2000);
+CREATE STATISTICS ON plugs (id) WITH (distinct = 1000000000);
 CREATE STATISTICS ON plugs (property) WITH (distinct = 2);
 CREATE STATISTICS ON plugs (house_id) WITH (distinct = 40);
 CREATE STATISTICS ON plugs (house_id, household_id) WITH (distinct = 425);
@@ -63,6 +64,15 @@ def nested(window: int) -> str:
     """An aggregate of an aggregate, as in CQ5."""
     inner = average(window, calls=("SUM(p.value)",))
     return f"SELECT t.house_id, MAX(t.x0) AS x FROM ({inner}) AS t GROUP BY t.house_id"
+
+
+def paired(window: int) -> str:
+    """A window joined with itself, tuple by tuple: neither side is small."""
+    return (
+        f"SELECT p.house_id, COUNT(*) AS n FROM plugs [RANGE {window} SECONDS SLIDE 1 SECOND] AS p "
+        f"JOIN plugs [RANGE {window} SECONDS SLIDE 1 SECOND] AS q ON p.id = q.id "
+        "WHERE p.property = 1 AND q.property = 1 GROUP BY p.house_id"
+    )
 
 
 @dataclass(frozen=True)
@@ -124,6 +134,7 @@ def quick(databases: Iterable[str]) -> Iterator[Experiment]:
         Experiment(average(120), 2_000, "nothing"),
         Experiment(above(20), 2_000, "nothing"),
         Experiment(compared(10, 20), 2_000, "nothing"),
+        Experiment(paired(20), 10_000, "nothing"),
         Experiment(average(10), 1_000, "nothing", form=Form.EXPAND),
         Experiment(nested(20), 2_000, "nothing"),
     ]
@@ -154,6 +165,7 @@ def _full_in_spark() -> list[Experiment]:
     found += [Experiment(above(w), r, "nothing") for w, r in windows]
     found += [Experiment(compared(20, 60), 2_000, "nothing"), Experiment(compared(60, 300), 10_000, "nothing")]
     found += [Experiment(nested(60), 2_000, "nothing"), Experiment(nested(300), 10_000, "nothing")]
+    found += [Experiment(paired(20), 10_000, "nothing"), Experiment(paired(60), 10_000, "nothing")]
     found += [Experiment(average(w), r, "nothing", form=Form.EXPAND) for w, r in copies]
     found += [Experiment(average(20, calls=calls), 40_000, "nothing") for calls in _CALLS]
     return found

@@ -241,10 +241,10 @@ def test_operators_are_measured_over_full_windows(fills: Fills) -> None:
 
 def test_a_plan_that_should_fail_is_tried_where_it_begins_to() -> None:
     query = Query.example("cq1")
-    at = query.optimized(70_000.0, "duckdb")
-    assert decision.failing_from(query, "duckdb", candidate(at, Kind.OPTIMAL), 70_000.0) is None
+    at = query.optimized(140_000.0, "duckdb")
+    assert decision.failing_from(query, "duckdb", candidate(at, Kind.OPTIMAL), 140_000.0) is None
     spe = candidate(at, Kind.PANE)
-    lower = decision.failing_from(query, "duckdb", spe, 70_000.0)
+    lower = decision.failing_from(query, "duckdb", spe, 140_000.0)
     assert lower is not None
     below = max(r for r in GRID if r < lower)
     u = [predicted(spe.plan, query.optimized(r, "duckdb")).cost.bottleneck for r in (below, lower)]
