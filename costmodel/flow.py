@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from fractions import Fraction
-from math import lcm
+from math import expm1, lcm
 
 from costmodel.spread import Spread
 
@@ -112,6 +112,15 @@ def join(left: Flow, right: Flow, selectivity: float, drive: Drive, ticks: float
 def aggregate(flow: Flow, groups: float, ticks: float, width: float, source: Source) -> Flow:
     """Equation (3): λ = l · g."""
     return Flow(ticks * groups, groups, width, False, min(flow.source, source))
+
+
+def distinct(tuples: float, groups: float) -> float:
+    """How many of the groups some tuples meet, if they fall into them at random.
+
+    >>> round(distinct(100, 100)), round(distinct(1_000_000, 100)), distinct(10, 0)
+    (63, 100, 0.0)
+    """
+    return groups * -expm1(-tuples / groups) if groups else 0.0
 
 
 def tick_rate(slides_us: Iterable[int]) -> float:

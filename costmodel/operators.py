@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
 
-from costmodel.flow import Drive, Flow
+from costmodel.flow import Drive, Flow, distinct
 from costmodel.profile import CalibrationProfile, DbCosts, per_tuple
 
 _COPIED = 50_000  # tuples: a side of a join that is no larger is copied to where the tuples of the other one are
@@ -143,7 +143,7 @@ class Engines:
         spe = self.profile.spe
         arriving = self._made(left) + self._made(right)
         each = spe.join_in if copied_side(left.size, right.size, outer) is None else spe.probe
-        return self.evaluations * spe.stage + arriving * each + self._emitted(out) * spe.join_out
+        return self.evaluations * spe.join + arriving * each + self._emitted(out) * spe.join_out
 
     def _emitted(self, out: Flow) -> float:
         return self._made(out) if self.drive is Drive.SLIDE else out.rate
@@ -167,13 +167,16 @@ class Engines:
     def _pane(self, flow: Flow, out: Flow, calls: float, panes: int) -> float:
         spe = self.profile.spe
         fixed = self.batches * spe.partial + self.evaluations * spe.combine
-        combined = self.ticks * panes * out.size
+        combined = self.ticks * panes * distinct(flow.size / panes, out.size)
         return fixed + flow.rate * (spe.pane_row + calls) + combined * spe.pane_group
 
     def _expand(self, flow: Flow, out: Flow, calls: float, windows: int) -> float:
-        """Every batch keeps a partial aggregate for each window it reaches into, until that window is gone."""
+        """Every batch keeps a partial aggregate for each window it reaches into, until that window is gone.
+
+        Those of one window are a relation to aggregate.
+        """
         spe = self.profile.spe
-        fixed = self.batches * spe.partial + self.evaluations * spe.combine
+        fixed = self.batches * spe.partial + self.evaluations * spe.stage
         copied = flow.rate * windows
         covered = windows / self.ticks if self.ticks else 0.0  # seconds that a window covers
         per_batch = min(copied / self.batches, (windows + self.ticks / self.batches) * out.size)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-PROFILE_VERSION = 3
+PROFILE_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class SpeCosts:
     pane_group: float  # per pane and group, at each tick
     expand: float  # per tuple and window that holds it: window() multiplies rows by ceil(size / slide)
     expand_group: float  # per kept window and group, per evaluation
-    stage: float  # per evaluation: a join or an aggregate of relations, which moves tuples between executors
+    stage: float  # per evaluation: an aggregate of a relation, which moves tuples between executors
+    join: float  # per evaluation
     job: float  # per evaluation: the job itself, where its result leaves the stream engine
     aggregate: float  # per tuple of a relation, at each tick
     join_in: float  # per tuple of a join that moves both of its sides

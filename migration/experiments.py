@@ -77,8 +77,9 @@ def paired(window: int) -> str:
 
 @dataclass(frozen=True)
 class Experiment:
-    """`in_database` names what runs there: nothing, all, rest (all but selections), aggregates, or above (all but
-    selections and the aggregates of windows)."""
+    """`in_database` names what runs there: nothing, all, rest (all but selections), selections, aggregates (those of
+    windows), last (the other aggregates), above (the rest without aggregates of windows), joined (the rest without the
+    other aggregates)."""
 
     sql: str
     rate: float
@@ -105,8 +106,14 @@ class Experiment:
                 return True
             case "rest":
                 return not isinstance(node, Select)
+            case "selections":
+                return isinstance(node, Select)
             case "aggregates":
                 return isinstance(node, Aggregate) and _on_window(node)
+            case "joined":
+                return not (isinstance(node, Select) or (isinstance(node, Aggregate) and not _on_window(node)))
+            case "last":
+                return isinstance(node, Aggregate) and not _on_window(node)
             case _:
                 return not (isinstance(node, Select) or (isinstance(node, Aggregate) and _on_window(node)))
 
@@ -149,6 +156,8 @@ def _quick_in(database: str) -> list[Experiment]:
         Experiment(compared(10, 20), 2_000, "above", database),
         Experiment(average(30), 2_000, "all", database),
         Experiment(above(20), 1_000, "aggregates", database),
+        Experiment(average(20), 5_000, "selections", database),
+        Experiment(above(20), 5_000, "last", database),
     ]
 
 
@@ -173,10 +182,15 @@ def _full_in_spark() -> list[Experiment]:
 
 def _full_in(database: str) -> list[Experiment]:
     sizes, largest = [(60, 20_000), (60, 2_000), (300, 20_000), (60, 80_000), (300, 60_000)], 300_000
+    crossing = [(20, 20_000), (60, 20_000)]
     if database == "postgres":
         sizes, largest = [(60, 10_000), (60, 2_000), (300, 5_000), (60, 30_000)], 20_000
+        crossing = [(20, 5_000), (60, 10_000)]
     found = [Experiment(above(w), r, "rest", database) for w, r in (*sizes, (300, largest))]
-    found += [Experiment(average(w), r, "rest", database) for w, r in sizes]
+    found += [Experiment(average(w), r, "rest", database) for w, r in (*sizes, (300, largest))]
+    found += [Experiment(average(w), r, "selections", database) for w, r in crossing]
+    found += [Experiment(above(w), r, p, database) for w, r in crossing for p in ("joined", "last")]
+    found += [Experiment(above(w), r, "all", database) for w, r in (sizes[0], (300, largest / 2))]
     for rate in (2_000, 10_000):
         found += [Experiment(compared(20, 60), rate, p, database) for p in ("aggregates", "above", "rest")]
         found += [Experiment(nested(60), rate, p, database) for p in ("aggregates", "rest")]

@@ -39,6 +39,7 @@ from optimizer.algebra import (
     text,
 )
 from optimizer.catalog import Catalog, Column, Figure, Stream, Table
+from optimizer.means import ABOVE, Means
 from optimizer.selectivity import Domain, default_share, range_bound
 from optimizer.structure import Structure
 
@@ -62,6 +63,7 @@ class Estimator:
     drive: Drive
     ticks: float
     relations: dict[str, Leaf]
+    means: Means
     scale: float = 1.0  # of every stream's rate
     notes: dict[str, Estimate] = field(default_factory=dict)
     _flows: dict[int, tuple[Node, Flow]] = field(default_factory=dict)
@@ -70,13 +72,16 @@ class Estimator:
 
     @staticmethod
     def of(plan: RelationToStream, catalog: Catalog) -> Estimator:
-        estimator = Estimator(catalog, drive_of(plan), 0.0, {leaf.alias: leaf for leaf in leaves(plan)})
+        relations = {leaf.alias: leaf for leaf in leaves(plan)}
+        estimator = Estimator(catalog, drive_of(plan), 0.0, relations, Means.in_plan(plan))
         estimator.ticks = estimator._tick_rate()
         return estimator
 
     def at(self, scale: float) -> Estimator:
         """The same query with all streams faster or slower: selectivities and widths do not depend on that."""
-        other = Estimator(self.catalog, self.drive, self.ticks, self.relations, scale, _structure=self._structure)
+        other = Estimator(
+            self.catalog, self.drive, self.ticks, self.relations, self.means, scale, _structure=self._structure
+        )
         other.ticks = other._tick_rate()
         return other
 
@@ -303,6 +308,8 @@ class Estimator:
             declared = self._declared(predicate, named)
             if declared is not None:
                 return declared
+        if self.means.compares(predicate):
+            return Figure(ABOVE, Source.DEFAULT)
         return default_share(predicate, self._domain)
 
     def _declared(self, predicate: Scalar, named: dict[str, str]) -> Figure | None:

@@ -133,3 +133,16 @@ def test_placements_are_what_their_names_say() -> None:
     assert chosen("rest") == set(kinds) - {"Select"}
     assert chosen("aggregates") == {"Aggregate"}
     assert chosen("above") == set(kinds) - {"Select", "Aggregate"}
+    assert chosen("selections") == {"Select"}
+
+
+def test_placements_that_cut_below_the_last_aggregate() -> None:
+    tree = optimize(above(4), CATALOG).plan.tree
+    assert [Experiment(above(4), RATE, "joined").places(n) for n in operators(tree)] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert [Experiment(above(4), RATE, "last").places(n) for n in operators(tree)] == [False] * 4 + [True]

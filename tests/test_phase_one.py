@@ -111,10 +111,10 @@ def every_tree(case: Case, members: frozenset[int]) -> Iterator[Tried]:
                     each = spe.probe if min(a.size, b.size) <= 50_000 else spe.join_in
                     if case.drive is Drive.TUPLE:
                         rate = (a.rate * b.size + b.rate * a.size) * share
-                        u = batches * (spe.stage + (a.size + b.size) * each) + rate * spe.join_out
+                        u = batches * (spe.join + (a.size + b.size) * each) + rate * spe.join_out
                     else:
                         rate = TICKS * size
-                        u = min(TICKS, batches) * spe.stage + TICKS * (a.size + b.size) * each
+                        u = min(TICKS, batches) * spe.join + TICKS * (a.size + b.size) * each
                         u += rate * spe.join_out
                     bottleneck = max(a.bottleneck, b.bottleneck, u)
                     yield Tried(members, rate, size, bottleneck, a.utilization + b.utilization + u)

@@ -294,6 +294,16 @@ def test_join_selectivities_are_used_and_named() -> None:
     assert estimate(sql, "a.k = t.k") == (0.02, "analyzed")
 
 
+@pytest.mark.parametrize(
+    ("function", "value", "share"), [("avg(v)", "p.v", 0.5), ("avg(j)", "p.v", 1 / 3), ("max(v)", "p.v", 1 / 3)]
+)
+def test_half_of_the_values_are_above_their_mean(function: str, value: str, share: float) -> None:
+    inner = f"SELECT k, {function} AS x FROM a {WINDOW} AS q GROUP BY k"
+    sql = f"SELECT count(*) AS n FROM a {WINDOW} AS p JOIN ({inner}) AS m ON p.k = m.k WHERE {value} > m.x"
+    (found,) = (e.value for e in optimize(sql, CATALOG).estimates if "p.v" in e.what)
+    assert found == pytest.approx(share)
+
+
 def test_one_figure_has_one_name_under_any_alias() -> None:
     sql = f"SELECT count(*) AS n FROM a {WINDOW} AS p JOIN a {WINDOW} AS q ON p.k = q.k WHERE p.j = 1 AND q.j = 1"
     found = {e.what: e.name for e in optimize(sql, MERGED).estimates}

@@ -36,6 +36,7 @@ CHECK = {
     "cq6": "worse above 30k without the check",
 }
 WITHIN = 1.1  # times what the picked plan sustains: as good as the best, in the noise of a measurement
+NAMED = 12  # parts that there was no time for; more are only counted
 HEAD = """# The experiments of paper 001
 
 This page is written by `penstock bench report` from `benchmarks/results/*.json`; `make bench` measures and writes it.
@@ -85,7 +86,8 @@ def _picture(results: Path, page: Path, name: str, text: str) -> str:
 
 
 def _left_out(names: Sequence[str]) -> str:
-    return f"\nThere was no time for {len(names)} parts: {'; '.join(names)}.\n" if names else ""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"\nThere was no time for {len(names)} parts: {'; '.join(names[:NAMED])}{more}.\n" if names else ""
 
 
 def _rate(reading: Reading | None) -> str:
@@ -276,6 +278,8 @@ def _decision(found: Decision, results: Path, page: Path) -> str:
     misses = "\n".join(f"- {line}" for line in found.misses)
     regrets = [c.throughput_regret for c in found.cases if c.throughput_regret is not None]
     close = sum(regret <= WITHIN for regret in regrets)
+    decided = [m for c in found.cases for at in c.rates for m in at.placements if m.right is not None]
+    at_the_rate = [m for m in decided if m.basis is Basis.MEASURED]
     return (
         "## Decision quality\n\nRegret in u: u of the picked plan over the smallest u measured at that rate. Regret in "
         "maximum: the largest maximum throughput over the picked plan's, each interpolated from the measured rates.\n\n"
@@ -284,7 +288,8 @@ def _decision(found: Decision, results: Path, page: Path) -> str:
         + f"\nMaximum throughput within {WITHIN - 1:.0%} of the best placement measured: {close} of {len(regrets)} "
         "queries and databases.\n"
         + f"\nFeasibility verdicts: {found.right} of {found.decided} right ({share}); {found.undecided} of these with "
-        "a measured u within 5% of 1.\n"
+        f"a measured u within 5% of 1. {len(at_the_rate)} were measured at the rate itself, with "
+        f"{sum(bool(m.right) for m in at_the_rate)} right; the other plans were given up or failed at a lower rate.\n"
         + (f"\nWrong verdicts:\n\n{misses}\n" if misses else "")
         + _left_out(found.left_out)
     )
