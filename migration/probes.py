@@ -31,6 +31,7 @@ from migration.ticks import instant
 from optimizer.algebra import (
     Aggregate,
     Node,
+    Project,
     Relational,
     Scalar,
     Select,
@@ -43,6 +44,7 @@ from optimizer.algebra import (
     post_order,
 )
 from optimizer.catalog import Catalog
+from optimizer.costing import store_key
 from optimizer.physical import PhysicalPlan, PlanOperator, Where, one_tick, operator_ids, store_name
 from optimizer.sql.panes import window_of
 from optimizer.sql.postgres import for_postgres
@@ -234,13 +236,20 @@ class OperatorProbe:
     def _spe(self, o: PlanOperator) -> None:
         node, root = o.node, self.plan.tree.input
         held = self._frame(node, self.span if node is root else Span(EPOCH, self.span.until))
-        _run(held)  # once for the JVM
-        seconds = median(timed(_run, held) for _ in range(REPEATS))
+        seconds = self._seconds(held)
+        if isinstance(node, Select | Project) and id(node.input) in self._frames:
+            # It is no job of its own, but part of the one that makes its input.
+            seconds = max(0.0, seconds - self._seconds(self._frames[id(node.input)]))
         frame = self._frame(node, Span(EPOCH, self.span.until)).persist()
         size = frame.count() / self.executions
         rows = size if self.ticks else self._frame(node, self.span).count()
         self._frames[id(node)] = frame
         self.work[o.id] = Work(rows, size, seconds / self.executions)
+
+    @staticmethod
+    def _seconds(frame: DataFrame) -> float:
+        _run(frame)  # once for the JVM
+        return median(timed(_run, frame) for _ in range(REPEATS))
 
     def _frame(self, node: Relational, span: Span) -> DataFrame:
         below = {id(n): self._frames[id(n)] for n in inputs(node) if id(n) in self._frames}
@@ -316,12 +325,14 @@ class OperatorProbe:
         return int(held.column(0)[0].as_py()), int(new.column(0)[0].as_py())
 
     def _counting(self, node: Relational, members: list[PlanOperator], is_whole: bool) -> Mig:
-        """The fragment up to an operator, with its rows counted in place and every column made use of."""
+        """The fragment up to an operator, with its rows counted in place and every column that is new made use of."""
         inside = {id(o.node) for o in members}
         below = [b for o in members for b in inputs(o.node) if id(b) not in inside]
         shipped = {id(b): store_name(b, self.ids) for b in below if not isinstance(b, Window | StoredTable)}
         query = fragment_query(node, shipped, self.plan.drive, one_tick(self.plan.tree), pane_names(members))
-        sql, schema = counted(query, _types(node, column_types(node, self.deployment.catalog)), self.database.dialect)
+        stored = store_key(node) is not None  # a selection of a window works no column out
+        types = [] if stored else _types(node, column_types(node, self.deployment.catalog))
+        sql, schema = counted(query, types, self.database.dialect)
         names = tuple(sorted({p.name for p in query.find_all(exp.Parameter)}))
         return Mig("", node, sql, names, schema, (), frozenset(), is_whole)
 
@@ -338,9 +349,8 @@ def _share_seen(o: PlanOperator, members: list[PlanOperator]) -> float:
 def counted(query: exp.Select, types: list[pa.DataType], dialect: str) -> tuple[str, pa.Schema]:
     """A query for the number of rows of another, which has to work out all its columns, and what comes out of it."""
     names = [f"c{i}" for i in range(len(types))]
-    alias = exp.TableAlias(
-        this=exp.to_identifier("fragment"), columns=[exp.to_identifier(name, quoted=True) for name in names]
-    )
+    columns = [exp.to_identifier(name, quoted=True) for name in names]
+    alias = exp.TableAlias(this=exp.to_identifier("fragment"), columns=columns)
     over = exp.Select().select(exp.alias_(exp.Count(this=exp.Star()), "n"))
     fields = [pa.field("n", pa.int64())]
     for name, kind in zip(names, types, strict=True):
