@@ -107,13 +107,14 @@ class Engines:
 
     def ship(self, flow: Flow) -> float:
         """A relation of the stream engine into the database, at each execution."""
-        return self.evaluations * self.profile.spe.job + self.db.ship.cost(
-            self.executions, self._made(flow), flow.width
-        )
+        spe, made = self.profile.spe, self._made(flow)
+        return self.evaluations * spe.job + made * spe.give + self.db.ship.cost(self.executions, made, flow.width)
 
     def fetch(self, flow: Flow) -> float:
         """A relation of the database into the stream engine."""
-        return self.db.fetch.cost(self.evaluations, self._made(flow), flow.width) + self.result(flow)
+        made = self._made(flow)
+        fetched = self.db.fetch.cost(self.evaluations, made, flow.width)
+        return fetched + made * self.profile.spe.bring + self.result(flow)
 
     def result(self, flow: Flow) -> float:
         """The query's result out of the database: it does not go through the stream engine."""

@@ -54,6 +54,8 @@ class SpeCosts:
     probe: float  # per tuple of a join that copies the smaller one
     join_out: float
     stored: float  # per stored tuple that is read
+    bring: float  # per tuple of a relation that comes from the database
+    give: float  # per tuple of a relation that goes into it
     functions: dict[str, float]  # per new tuple that a function of a sliding aggregate takes in
 
 

@@ -77,7 +77,7 @@ def paired(window: int) -> str:
 
 @dataclass(frozen=True)
 class Experiment:
-    """`in_database` names what runs there: nothing, all, rest (all but selections), selections, aggregates (those of
+    """`in_database` names what runs there: nothing, all, rest (all but selections), aggregates (those of
     windows), last (the other aggregates), above (the rest without aggregates of windows), joined (the rest without the
     other aggregates)."""
 
@@ -106,8 +106,6 @@ class Experiment:
                 return True
             case "rest":
                 return not isinstance(node, Select)
-            case "selections":
-                return isinstance(node, Select)
             case "aggregates":
                 return isinstance(node, Aggregate) and _on_window(node)
             case "joined":
@@ -156,7 +154,7 @@ def _quick_in(database: str) -> list[Experiment]:
         Experiment(compared(10, 20), 2_000, "above", database),
         Experiment(average(30), 2_000, "all", database),
         Experiment(above(20), 1_000, "aggregates", database),
-        Experiment(average(20), 5_000, "selections", database),
+        Experiment(above(20), 5_000, "joined", database),
         Experiment(above(20), 5_000, "last", database),
     ]
 
@@ -188,7 +186,6 @@ def _full_in(database: str) -> list[Experiment]:
         crossing = [(20, 5_000), (60, 10_000)]
     found = [Experiment(above(w), r, "rest", database) for w, r in (*sizes, (300, largest))]
     found += [Experiment(average(w), r, "rest", database) for w, r in (*sizes, (300, largest))]
-    found += [Experiment(average(w), r, "selections", database) for w, r in crossing]
     found += [Experiment(above(w), r, p, database) for w, r in crossing for p in ("joined", "last")]
     found += [Experiment(above(w), r, "all", database) for w, r in (sizes[0], (300, largest / 2))]
     for rate in (2_000, 10_000):

@@ -133,7 +133,6 @@ def test_placements_are_what_their_names_say() -> None:
     assert chosen("rest") == set(kinds) - {"Select"}
     assert chosen("aggregates") == {"Aggregate"}
     assert chosen("above") == set(kinds) - {"Select", "Aggregate"}
-    assert chosen("selections") == {"Select"}
 
 
 def test_placements_that_cut_below_the_last_aggregate() -> None:
