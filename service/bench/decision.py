@@ -235,13 +235,17 @@ def _case(lab: Lab, query: Query, database: str, rates: tuple[float, float]) -> 
             points[c.id] = c, known
             rows.append(_measured(c, known, rate, c.plan.id == optimized.plan.id))
         found.append(at_rate(rate, rows))
-    picked = query.optimized(rates[1], database).plan.id
     maxima = [
-        Maximum(c.plan.id, in_spark(c.plan), top, c.plan.id == picked)
+        Maximum(c.plan.id, in_spark(c.plan), top, c.plan.id in _picked_at(query, database, (rates[1], top.value)))
         for c, known in points.values()
         if (top := maximum(known)) is not None
     ]
     return Case(query.name, database, whole, tuple(found), throughput_regret(maxima), tuple(maxima))
+
+
+def _picked_at(query: Query, database: str, rates: Sequence[float]) -> set[str]:
+    """Plans picked near the limit, and at a plan's own maximum: the pick follows the rate."""
+    return {query.optimized(rate, database).plan.id for rate in rates}
 
 
 def _measured(c: Candidate, known: Sequence[Point], rate: float, picked: bool) -> Measured:
@@ -266,7 +270,7 @@ def at_rate(rate: float, rows: Sequence[Measured]) -> AtRate:
 
 def throughput_regret(maxima: Sequence[Maximum]) -> float | None:
     """How many times more tuples the best plan sustains; 1 where the picked one is the best."""
-    picked = next((m.maximum.value for m in maxima if m.picked), None)
+    picked = max((m.maximum.value for m in maxima if m.picked), default=None)
     return (
         max(m.maximum.value for m in maxima if m.maximum.basis is not Basis.AT_MOST or m.picked) / picked
         if picked
