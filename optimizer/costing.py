@@ -66,7 +66,8 @@ class Sharing:
 class OperatorCost:
     """u in either engine, and the transfers that a border right above it would need.
 
-    `windows` is the part of `db` that ships windows right below the operator into the database.
+    `windows` is the part of `db` that ships windows right below the operator into the database. `instead` is what the
+    operator above pays more, or less, as an SPE-op where this one is in the database.
     """
 
     spe: float
@@ -76,6 +77,7 @@ class OperatorCost:
     fetch: float
     form: AggregateForm | None = None  # in the stream engine
     db_form: AggregateForm | None = None
+    instead: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Costing:
     engines: Engines
     database: Engine
     sharing: Sharing
-    above: Mapping[int, Aggregate]  # by selection of a window, by identity: the aggregate that it is below
+    above: Mapping[int, Relational]  # by selection, by identity: the first operator above it that is none
     _costs: dict[int, tuple[Node, OperatorCost]] = field(default_factory=dict)
     _lacking: dict[int, tuple[Node, bool, bool]] = field(default_factory=dict)
 
@@ -100,7 +102,7 @@ class Costing:
     ) -> Costing:
         estimator = Estimator.of(plan, catalog)
         engines = Engines(profile, profile.databases[database.name], estimator.drive, estimator.ticks, form)
-        return Costing(estimator, engines, database, Sharing.of(plan), _aggregates_above(plan))
+        return Costing(estimator, engines, database, Sharing.of(plan), _above_selections(plan))
 
     def at(self, scale: float) -> Costing:
         """The same plan with all streams faster or slower; what an engine lacks stays as it is."""
@@ -189,7 +191,21 @@ class Costing:
                     windows += self.engines.ship(self.flow(leaf))
         not_in_spe, not_in_db = self._lacks(node)
         spe, db = (inf if not_in_spe else spe), (inf if not_in_db else db + windows)
-        return OperatorCost(spe, db, windows, self._send(node), self.engines.fetch(out), form, db_form)
+        fetch, instead = self.engines.fetch(out), self._instead(node)
+        return OperatorCost(spe, db, windows, self._send(node), fetch, form, db_form, instead)
+
+    def _instead(self, node: Relational) -> float:
+        """An SPE-op that gets a window's tuples from the database, anew at each tick, need not keep them, as its own
+        cost says that it does; an aggregate has no panes then."""
+        out, above = self.flow(node), self.above.get(id(node))
+        if above is None or store_key(node) is None:
+            return 0.0
+        if isinstance(above, Aggregate):
+            functions, groups = function_kinds(above), self.flow(above)
+            kept = self.engines.spe_aggregate(out, groups, functions, window_over_slide(above.input))
+            if kept.form is not AggregateForm.RELATION:
+                return self.engines.spe_aggregate(out, groups, functions, None).u - kept.u
+        return -self._kept(node)
 
     def _panes(self, node: Aggregate) -> float | None:
         """How many panes its window has, where the database can make the aggregate from them."""
@@ -197,20 +213,20 @@ class Costing:
         return window_over_slide(node.input) if slides else None
 
     def _db_select(self, node: Select, came: Flow) -> float:
-        aggregate = self.above.get(id(node))
-        if aggregate is not None and self.cost(aggregate).db_form is AggregateForm.PANE:
+        above = self.above.get(id(node))
+        if isinstance(above, Aggregate) and self.cost(above).db_form is AggregateForm.PANE:
             return self.engines.db_arriving(came, len(node.predicates))
         return self.engines.db_select(came, len(node.predicates))
 
 
-def _aggregates_above(plan: RelationToStream) -> dict[int, Aggregate]:
-    found: dict[int, Aggregate] = {}
+def _above_selections(plan: RelationToStream) -> dict[int, Relational]:
+    found: dict[int, Relational] = {}
     for node in post_order(plan):
-        if isinstance(node, Aggregate):
-            below: Node = node.input
-            while isinstance(below, Select):
-                found[id(below)] = node
-                below = below.input
+        if isinstance(node, Aggregate | Join | Project):
+            for below in inputs(node):
+                while isinstance(below, Select):
+                    found[id(below)] = node
+                    below = below.input
     return found
 
 

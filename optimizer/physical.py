@@ -141,7 +141,9 @@ def placement_problem(tree: RelationToStream, costing: Costing, units: Units) ->
     sites = []
     for node, cost in zip(nodes, _costs(tree, costing), strict=True):
         below = tuple(number[id(b)] for b in inputs(node) if id(b) in number)
-        sites.append(Site(below, cost.spe, cost.db, cost.send, cost.fetch))
+        # Where all units share the loop, it does not matter whose account it goes to.
+        fetch = cost.fetch + (cost.instead if units is Units.LOOP else 0.0)
+        sites.append(Site(below, cost.spe, cost.db, cost.send, fetch))
     return PlacementProblem(tuple(sites), costing.engines.db_fixed, costing.loop, units)
 
 
@@ -165,11 +167,19 @@ def physical_plan(
     costs = _costs(tree, costing)
     mig_of: dict[int, str] = {}
     migs = []
+    instead: dict[int, float] = {}  # by SPE-op
     for k, members in enumerate(fragments(problem, in_db), 1):
         in_mig = [(nodes[i], costs[i]) for i in members]
-        mig = _mig(f"mig{k}", in_mig, costing, ids, tree, db_op_u(problem, members))
+        root = members[-1]
+        if saved := problem.sites[root].fetch - costs[root].fetch:
+            above = next(i for i, site in enumerate(problem.sites) if root in site.inputs)
+            instead[above] = instead.get(above, 0.0) + saved
+        mig = _mig(f"mig{k}", in_mig, costing, ids, tree, db_op_u(problem, members) - saved)
         migs.append(mig)
         mig_of |= dict.fromkeys(members, mig.id)
+    for i, more in instead.items():
+        form = AggregateForm.RELATION if costs[i].form else None
+        costs[i] = replace(costs[i], spe=costs[i].spe + more, form=form)
     placed = tuple(
         _operator(node, costs[i], costing, ids, mig_of.get(i), problem.units) for i, node in enumerate(nodes)
     )

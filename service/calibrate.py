@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -18,7 +18,7 @@ from connectors.spark.session import spark_session
 from costmodel.fit import Residual
 from costmodel.profile import CalibrationProfile
 from migration.calibration import Calibrated, calibrated, observe
-from migration.experiments import full, quick
+from migration.experiments import Experiment, full, quick
 from migration.observations import Observation, append, read
 from optimizer.errors import PenstockError
 from service.temporary_postgres import available, postgres
@@ -26,10 +26,10 @@ from service.temporary_postgres import available, postgres
 MINUTES = {True: 2.0, False: 15.0}  # at most: quick, full
 BATCHES = {True: 1, False: 2}  # measured in each experiment
 MOST = {True: 3, False: 24}  # batches of an experiment, until they get no faster
-# Batches before that is asked, where Spark runs code that it did not before: Java's compiler gains slowly, by less from
-# batch to batch than a batch scatters, and by a third over all of these.
-NEW_CODE = {True: 0, False: 16}
-WARM_UP = {True: 1, False: 4}  # experiments before those that count
+# Java's compiler gains slowly, by less from batch to batch than a batch scatters, and by a third over minutes: what
+# Spark is to run is run before anything counts, on fewer tuples, so that the first experiment is as warm as the last.
+WARM_UP = {True: 1, False: 8}  # batches of each code at least
+WARM_UP_RATE = 10_000.0  # tuples per second at most
 LAST = {True: 10.0, False: 25.0}  # seconds that the last experiment and the fit may take
 
 
@@ -76,21 +76,27 @@ def _observed(request: Request, before: CalibrationProfile, deadline: float, con
         task = progress.add_task("starting Spark", total=len(experiments))
         spark = spark_session("local[*]", {})
         open_.callback(spark.stop)
-        for experiment in experiments[: WARM_UP[request.quick]]:  # for the JVM; what it takes is not the engines' doing
-            observe(spark, experiment, before, url)
-        known: set[str | None] = {None}
+        for experiment in codes(experiments)[: 1 if request.quick else None]:
+            progress.update(task, description=f"warming up: {experiment.what[:48]}")
+            observe(spark, experiment, before, url, least=WARM_UP[request.quick], most=WARM_UP[request.quick])
         for number, experiment in enumerate(experiments):
             if monotonic() >= deadline:
                 console.print(f"the time is over: {len(experiments) - number} experiments of {len(experiments)} left")
                 return
             progress.update(task, description=experiment.what[:60])
-            least = 0 if experiment.code in known else NEW_CODE[request.quick]
-            known.add(experiment.code)
-            line = observe(spark, experiment, before, url, BATCHES[request.quick], MOST[request.quick], least)
+            line = observe(spark, experiment, before, url, BATCHES[request.quick], MOST[request.quick])
             if request.observations is not None:
                 append(request.observations, line)
             yield line
             progress.advance(task)
+
+
+def codes(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """One experiment for each code that Spark compiles, over smaller windows."""
+    found: dict[str, Experiment] = {}
+    for experiment in experiments:
+        found.setdefault(experiment.code, replace(experiment, rate=min(experiment.rate, WARM_UP_RATE)))
+    return list(found.values())
 
 
 def write(profile: CalibrationProfile, path: Path) -> None:

@@ -246,7 +246,7 @@ def test_a_plan_that_should_fail_is_tried_where_it_begins_to() -> None:
     spe = candidate(at, Kind.PANE)
     lower = decision.failing_from(query, "duckdb", spe, 140_000.0)
     assert lower is not None
-    below = max(r for r in GRID if r < lower)
+    below = max(r for r in decision.COARSE if r < lower)
     u = [predicted(spe.plan, query.optimized(r, "duckdb")).cost.bottleneck for r in (below, lower)]
     assert u[0] <= decision.FAILING < u[1]
 
@@ -333,6 +333,21 @@ def test_a_trial_is_run_once_and_only_in_time(fills: Fills) -> None:
     with lab.within(0.0), pytest.raises(OutOfTime):
         lab.trial(query, one, 2 * RATE)
     assert lab.points(query, one) == [Point(RATE, lab.trial(query, one, RATE).u)]
+
+
+@pytest.mark.parametrize(("u", "rates"), [(0.5, [10_000.0]), (1.5, [2_500.0, 10_000.0])])
+def test_a_plan_that_another_follows_is_searched_only_if_it_fails_before(
+    u: float, rates: list[float], fills: Fills
+) -> None:
+    query = Query.example("cq5")
+    one = candidate(query.optimized(RATE, "postgres"), Kind.OPTIMAL)
+    trials = {(query.sql, one.id, r): Trial(r, u * r / 1e4, False, True, (1.0,), 2, {}, 0, 1.0) for r in rates}
+    lab = Lab(fills, QUICKLY, monotonic(), trials=trials)  # no time for a trial that is not there
+    if u <= 1.0:
+        figure5._to_its_end(lab, query, one, 10_000.0)
+    else:
+        with pytest.raises(OutOfTime):
+            figure5._to_its_end(lab, query, one, 10_000.0)
 
 
 def test_plans_in_turns_are_taken_together(fills: Fills) -> None:

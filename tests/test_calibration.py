@@ -18,6 +18,7 @@ from migration.measurements import measurements, part_of
 from migration.observations import Observation, append
 from optimizer.algebra import operators
 from optimizer.optimize import Options, optimize
+from service.calibrate import WARM_UP_RATE, codes
 from service.cli import app
 from tests.postgres_server import postgres_url
 from tests.spark_fixture import interpreted
@@ -118,6 +119,16 @@ def test_the_experiments_ask_for_every_number(make: object) -> None:
 def _asked(experiment: Experiment) -> set[str]:
     unrun = observation_of(experiment, default_profile())
     return {name for m in measurements([unrun], default_profile()) for name in m.factors if part_of(name)}
+
+
+def test_every_code_is_run_before_the_first_experiment_counts() -> None:
+    experiments = list(full(("duckdb", "postgres")))
+    first = codes(experiments)
+    assert {e.code for e in first} == {e.code for e in experiments}
+    assert len(first) < len(experiments) / 3
+    assert max(e.rate for e in first) <= WARM_UP_RATE
+    assert Experiment(above(60), 1_000, "nothing").code == Experiment(above(300), 30_000, "nothing").code
+    assert Experiment(above(60), 1_000, "nothing").code != Experiment(above(60), 1_000, "last").code
 
 
 def test_placements_are_what_their_names_say() -> None:

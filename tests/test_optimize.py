@@ -67,6 +67,20 @@ def test_selections_run_in_spark_and_the_window_in_the_database() -> None:
     assert set(mig.ships) == {"select.p", "select.q"}
 
 
+def test_spark_keeps_nothing_of_what_the_database_selects() -> None:
+    """It gets the tuples anew at each tick: neither a window of its own nor panes are paid for."""
+    ways = [Hints({"select.q": where, "agg1": Where.SPE, "select.p": Where.SPE, "join1": Where.SPE}) for where in Where]
+    own, fetched = (cq(1, hints=h).plan for h in ways)
+    aggregate = {o.id: o for o in own.operators}["agg1"], {o.id: o for o in fetched.operators}["agg1"]
+    assert (aggregate[0].form, aggregate[1].form) == ("pane", "relation")
+    spe, batches = default_profile().spe, 1 / default_profile().batch_interval
+    assert aggregate[1].u == pytest.approx(batches * spe.stage + 3_000_000 * spe.aggregate)
+    for plan in (own, fetched):
+        parts = sum(o.u for o in plan.operators if o.where is Where.SPE) + sum(m.u for m in plan.migs)
+        assert plan.cost.utilization == pytest.approx(plan.loop + parts)
+        assert all(m.fetch >= 0 for m in plan.migs)
+
+
 def test_what_a_mig_costs_adds_up() -> None:
     found = cq(1, rate=10_000.0, database="postgres")
     (mig,) = found.plan.migs

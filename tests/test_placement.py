@@ -99,7 +99,10 @@ def problems(draw: st.DrawFn, units: Units, max_operators: int = 12) -> Placemen
         spe, db = draw(cost), draw(cost)
         forbidden = draw(st.sampled_from(["none"] * 8 + ["spe", "db"]))
         spe, db = (inf if forbidden == "spe" else spe), (inf if forbidden == "db" else db)
-        sites.append(Site(below, spe, db, draw(cost) / 2, draw(cost) / 2))
+        fetch = draw(cost) / 2
+        if units is Units.LOOP:  # a border may save the operator above it more than it costs
+            fetch -= draw(st.sampled_from([0.0, 0.0, 0.1, 0.3]))
+        sites.append(Site(below, spe, db, draw(cost) / 2, fetch))
     loop = draw(st.sampled_from([0.0, 0.0, 0.2, 1.5]))
     return PlacementProblem(tuple(sites), draw(st.sampled_from([0.0, 0.05, 0.1])), loop, units)
 

@@ -17,7 +17,7 @@ from service.bench.figure5 import intervals, nearest
 from service.bench.lab import Job, Lab
 from service.bench.plans import Candidate, Query, in_spark
 
-ROUNDS = 3
+ROUNDS = 2
 STEPS = 6  # of the grid, each way: a factor of about seven
 
 

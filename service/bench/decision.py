@@ -36,10 +36,11 @@ SAMPLE = 8
 SEED = 7
 ROOM, NEAR = 0.25, 0.85  # of the maximum throughput of the picked plan
 MOST = 70_000.0  # tuples/s, where that maximum is beyond what is looked at: windows of more take long to fill
-HASTY = Limits(measured=1, slow=1.6, give_up=2.0)  # of trials that are to tell whether a placement keeps up
+HASTY = Limits(give_up=2.0)  # of trials that are to tell whether a placement keeps up
 AHEAD = 3  # placements that seem better than the picked one run against it again
 ROUNDS = 2  # of that
 CORRECTIONS = 3  # of the rate at which a plan should fail, by what it took at the last one
+COARSE = tuple(r for r in GRID if f"{r:.0f}"[:2] in ("10", "20", "40"))  # such rates: each has windows to fill
 FAILING = 1.3  # predicted u at which a plan should fail, also where the model is some way off
 UNDECIDED = 0.05  # u this close to 1 is as good as 1
 
@@ -185,8 +186,8 @@ def _measure(lab: Lab, query: Query, database: str, c: Candidate, rate: float) -
 
 
 def failing_from(query: Query, database: str, c: Candidate, rate: float, off: float = 1.0) -> float | None:
-    """The lowest rate of the grid, below `rate`, at which the model, times what it was off by, says the plan fails."""
-    lower = [r for r in GRID if r < rate]
+    """The lowest rate of a coarse grid, below `rate`, at which the model, times its error so far, says it fails."""
+    lower = [r for r in COARSE if r < rate]
     first = bisect_left(
         lower, True, key=lambda r: off * predicted(c.plan, query.optimized(r, database)).cost.bottleneck > FAILING
     )

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
-from os import link
+from os import fsync, link
 from pathlib import Path
 from tempfile import mkdtemp
 from urllib.parse import urlsplit, urlunsplit
@@ -196,7 +196,7 @@ class Fills:
         try:
             for key, where in there.items():
                 if key.kind == "duckdb":
-                    shutil.copyfile(where, state / "store.duckdb")
+                    _copy(Path(where), state / "store.duckdb")
                 elif key.kind == "spark":
                     for name in halves[key]:
                         shutil.copytree(where, state / "spark" / name, copy_function=link)
@@ -238,6 +238,13 @@ class Fills:
             session.execute(statement, doing="the bench makes a database for each trial, and cannot")
         finally:
             session.close()
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Down to the disk: gigabytes that are still to be written would make the trial's own commits wait."""
+    shutil.copyfile(source, target)
+    with target.open("rb") as file:
+        fsync(file.fileno())
 
 
 def worth_filling(workload: Workload, kept: Layout) -> bool:

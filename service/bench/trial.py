@@ -45,7 +45,8 @@ class How(StrEnum):
 class Limits:
     batch: float = 2.0  # B, seconds of stream in a batch
     measured: int = 2  # batches that count, the last ones
-    most: int = 12  # batches for it to settle
+    settle: int = 1  # batches that are no faster than as many before them: it has settled
+    most: int = 12  # batches for that
     slow: float = 1.5  # times B: batches that all take longer need not settle
     give_up: float = 3.0  # times B
     starting: float = 10.0  # seconds more for the first batch, in which Spark compiles the plan; no part of its u
@@ -156,8 +157,8 @@ def _run(
 def _enough(reports: Sequence[BatchReport], limits: Limits) -> bool:
     """The first batch is never looked at: all its code is new."""
     seconds = [after.finished - before.finished for before, after in pairwise(reports)]
-    slow = len(seconds) >= limits.measured and min(seconds) > limits.slow * limits.batch
-    return slow or settled(seconds, limits.measured)
+    slow = len(seconds) >= limits.settle and min(seconds) > limits.slow * limits.batch
+    return slow or settled(seconds, limits.settle)
 
 
 def _cancel(deployment: Deployment | NativeDeployment, spark: SparkSession) -> None:
