@@ -31,7 +31,7 @@ from service.bench.lab import Job, Lab, OutOfTime
 from service.bench.live import START, Workload, deployed
 from service.bench.paper import Run, ratio
 from service.bench.paper_report import render
-from service.bench.plans import Kind, Query, candidate, predicted
+from service.bench.plans import Kind, Query, candidate, in_spark, planned_at, predicted
 from service.bench.trial import How, Limits, Trial, measure_u
 from tests.postgres_server import postgres_url
 
@@ -257,6 +257,17 @@ def test_a_plan_costs_the_same_whoever_made_it(kind: Kind) -> None:
     one, other = (query.optimized(100_000.0, "duckdb") for _ in range(2))
     plan = candidate(one, kind).plan
     assert predicted(plan, other).cost.bottleneck == pytest.approx(plan.cost.bottleneck)
+
+
+def test_a_plan_is_deployed_as_it_is_planned_at_the_rate_of_the_trial() -> None:
+    """Few tuples per pane are not worth panes in DuckDB, many are: one placement, one id, two ways to run it."""
+    query = Query.example("cq1")
+    slow = candidate(query.optimized(1_000.0, "duckdb"), Kind.OPTIMAL)
+    fast = planned_at(query, slow, 100_000.0)
+    assert (fast.id, in_spark(fast.plan)) == (slow.id, in_spark(slow.plan))
+    assert [{o.id: o.form for o in c.plan.operators}["agg1"] for c in (slow, fast)] == [None, "pane"]
+    assert "pane_agg1" in fast.plan.migs[0].sql
+    assert "pane_agg1" not in slow.plan.migs[0].sql
 
 
 def test_trials_are_kept_for_a_later_run(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from optimizer.errors import PenstockError
 from service.bench.curve import Point, next_rate
 from service.bench.fills import Fills
 from service.bench.kept import Kept, keep, known
-from service.bench.plans import Candidate, Query
+from service.bench.plans import Candidate, Query, planned_at
 from service.bench.trial import How, Limits, Trial, measure_u, merged
 from service.profile_lookup import find_profile
 from service.temporary_postgres import postgres
@@ -79,6 +79,7 @@ class Lab:
         return [self.trials[query.sql, one.id, rate] for one in candidates]
 
     def _measured(self, query: Query, candidate: Candidate, rate: float) -> Trial:
+        candidate = planned_at(query, candidate, rate)
         self._check_time(query, candidate, rate)
         tuples = self._missing(query, candidate, rate)
         started = monotonic()

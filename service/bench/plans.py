@@ -94,6 +94,11 @@ def predicted(plan: PhysicalPlan, optimized: Optimized) -> PhysicalPlan:
     return physical_plan(plan.tree, costing, problem, [o.where is Where.DB for o in plan.operators])
 
 
+def planned_at(query: Query, one: Candidate, rate: float) -> Candidate:
+    """The same placement as it is deployed at a rate: which aggregates a database makes from panes depends on that."""
+    return replace(one, plan=predicted(one.plan, query.optimized(rate, one.plan.database)))
+
+
 def predicted_maximum(plan: PhysicalPlan, optimized: Optimized) -> float | None:
     """Tuples per second that the plan keeps up with, says the model."""
     in_db = [o.where is Where.DB for o in plan.operators]
