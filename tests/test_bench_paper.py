@@ -259,6 +259,20 @@ def test_a_plan_costs_the_same_whoever_made_it(kind: Kind) -> None:
     assert predicted(plan, other).cost.bottleneck == pytest.approx(plan.cost.bottleneck)
 
 
+def test_operators_that_do_nothing_say_nothing_of_the_model() -> None:
+    """A selection at 0.0001 against 0 has an error of 1 by definition; half of all operators are like that."""
+
+    def one(estimated: float, measured: float, error: float) -> accuracy.OperatorErrors:
+        return accuracy.OperatorErrors(
+            "cq1", "duckdb", 5e3, Kind.DB, "x", "spark", 1.0, 1.0, estimated, measured, error
+        )
+
+    found = accuracy.summary([one(1e-4, 0.0, 1.0), one(2e-4, 3e-4, 1.0), one(0.2, 0.1, 2.0), one(0.0, 0.004, 4.0)], ())
+    assert found.working == 2
+    assert found.u is not None
+    assert (found.u.median, found.u.worst) == (3.0, 4.0)
+
+
 def test_a_plan_is_deployed_as_it_is_planned_at_the_rate_of_the_trial() -> None:
     """Few tuples per pane are not worth panes in DuckDB, many are: one placement, one id, two ways to run it."""
     query = Query.example("cq1")

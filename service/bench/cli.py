@@ -39,7 +39,7 @@ def paper(
     query: Annotated[list[str] | None, typer.Option(help="cq1 to cq6; all where not given.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Of the experiments, those to run.")] = None,
     url: Annotated[str | None, typer.Option(help="PostgreSQL's address; one is started where not given.")] = None,
-    highest: Annotated[float, typer.Option(help="Where the search for a maximum throughput ends.")] = 700_000.0,
+    highest: Annotated[float, typer.Option(help="Where the search for a maximum throughput ends.")] = 1_000_000.0,
     trials: Annotated[
         Path | None, typer.Option(help="A file of trials: those in it are not run again, new ones are added.")
     ] = None,

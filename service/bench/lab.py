@@ -25,7 +25,7 @@ from service.bench.trial import How, Limits, Trial, measure_u, merged
 from service.profile_lookup import find_profile
 from service.temporary_postgres import postgres
 
-LOWEST, HIGHEST = 100.0, 700_000.0  # tuples per second between which a maximum is looked for
+LOWEST, HIGHEST = 100.0, 1_000_000.0  # tuples per second between which a maximum is looked for
 FIRST = 5_000.0
 SECONDS_PER_TUPLE = 1e-6  # to make a window's; corrected by what it takes
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from migration.analysis import SMALLEST_U
 from service.bench.accuracy import Accuracy, Spread
 from service.bench.crossover import Crossovers
 from service.bench.curve import Basis, Reading
@@ -319,7 +320,8 @@ def _accuracy(found: Accuracy) -> str:
         for o in worst
     ]
     return (
-        f"## Estimates per operator\n\nq-errors over {len(found.operators)} operators with full windows.\n\n"
+        f"## Estimates per operator\n\nq-errors over {len(found.operators)} operators with full windows; "
+        f"those of u over the {found.working} that are estimated or measured at more than {SMALLEST_U:g}.\n\n"
         + _table(("figure", "median", "95%", "worst"), rows)
         + "\nThe largest errors of u:\n\n"
         + _table(("query", "database", "plan", "operator", "engine", "estimated", "measured", "q-error"), named)
