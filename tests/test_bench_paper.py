@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from connectors.spark.sliding import Form
 from migration import prefill
@@ -33,6 +34,7 @@ from service.bench.paper import Run, ratio
 from service.bench.paper_report import render
 from service.bench.plans import Kind, Query, candidate, in_spark, planned_at, predicted
 from service.bench.trial import How, Limits, Trial, measure_u
+from service.cli import app
 from tests.postgres_server import postgres_url
 
 RATE = 500.0
@@ -257,6 +259,13 @@ def test_a_plan_costs_the_same_whoever_made_it(kind: Kind) -> None:
     one, other = (query.optimized(100_000.0, "duckdb") for _ in range(2))
     plan = candidate(one, kind).plan
     assert predicted(plan, other).cost.bottleneck == pytest.approx(plan.cost.bottleneck)
+
+
+def test_an_experiment_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["bench", "paper", "--only", "figure7", "--output", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "there is no experiment figure7; choose from table2, figure5" in done.output
+    assert "Traceback" not in done.output
 
 
 def test_operators_that_do_nothing_say_nothing_of_the_model() -> None:

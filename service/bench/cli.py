@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from service.errors import errors_for_people
+
 bench = typer.Typer(help="Measure the optimizer; each command prints a table.", no_args_is_help=True)
 
 Output = Annotated[Path | None, typer.Option(help="Also write the figures as JSON to this file.")]
@@ -50,21 +52,22 @@ def paper(
     from service.bench import plans
     from service.bench import quick as subset
 
-    if quick:
-        found = subset.run(output, minutes or subset.MINUTES, url)
-        _finish(subset.render(found), "", None)
-        return
-    done = experiments.run_all(
-        output,
-        minutes or experiments.MINUTES,
-        tuple(db or plans.DATABASES),
-        tuple(query or plans.QUERIES),
-        tuple(only or experiments.EXPERIMENTS),
-        url,
-        highest,
-        kept=trials,
-    )
-    typer.echo(f"{done.trials} trials in {done.minutes:.1f} minutes; figures and pictures are in {output}")
+    with errors_for_people("bench"):
+        if quick:
+            found = subset.run(output, minutes or subset.MINUTES, url)
+            _finish(subset.render(found), "", None)
+            return
+        done = experiments.run_all(
+            output,
+            minutes or experiments.MINUTES,
+            tuple(db or plans.DATABASES),
+            tuple(query or plans.QUERIES),
+            tuple(only or experiments.EXPERIMENTS),
+            url,
+            highest,
+            kept=trials,
+        )
+        typer.echo(f"{done.trials} trials in {done.minutes:.1f} minutes; figures and pictures are in {output}")
 
 
 @bench.command()
@@ -75,9 +78,10 @@ def report(
     """Writes the page on the experiments of paper 001 from their figures."""
     from service.bench import paper_report
 
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(paper_report.render(results, output.parent))
-    typer.echo(f"{output} is written")
+    with errors_for_people("bench"):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(paper_report.render(results, output.parent))
+        typer.echo(f"{output} is written")
 
 
 @bench.command()
