@@ -94,15 +94,18 @@ def problems(draw: st.DrawFn, units: Units, max_operators: int = 12) -> Placemen
     scale = draw(st.sampled_from([0.1, 0.3, 1.0, 2.0]))
     coarse = st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.5, 0.7, 1.0])
     cost = st.one_of(coarse, st.floats(0.0, 1.0).map(lambda u: u * scale)) if draw(st.booleans()) else coarse
-    sites = []
+    sites: list[Site] = []
     for below in inputs:
         spe, db = draw(cost), draw(cost)
         forbidden = draw(st.sampled_from(["none"] * 8 + ["spe", "db"]))
         spe, db = (inf if forbidden == "spe" else spe), (inf if forbidden == "db" else db)
-        fetch = draw(cost) / 2
-        if units is Units.LOOP:  # a border may save the operator above it more than it costs
-            fetch -= draw(st.sampled_from([0.0, 0.0, 0.1, 0.3]))
-        sites.append(Site(below, spe, db, draw(cost) / 2, fetch))
+        for i in below if units is Units.LOOP else ():
+            # What an SPE-op pays to keep its input it is spared where that comes from the database: more, maybe, than
+            # the border costs.
+            kept = draw(st.sampled_from([0.0, 0.0, 0.1, 0.3]))
+            spe += kept
+            sites[i] = replace(sites[i], fetch=sites[i].fetch - kept)
+        sites.append(Site(below, spe, db, draw(cost) / 2, draw(cost) / 2))
     loop = draw(st.sampled_from([0.0, 0.0, 0.2, 1.5]))
     return PlacementProblem(tuple(sites), draw(st.sampled_from([0.0, 0.05, 0.1])), loop, units)
 
