@@ -38,7 +38,9 @@ from service.cli import app
 from tests.postgres_server import postgres_url
 
 RATE = 500.0
-QUICKLY = Limits(batch=1.0, measured=2, most=3, give_up=60.0, starting=120.0)  # other work may run beside a test
+QUICKLY = Limits(
+    batch=1.0, measured=2, most=3, slow=60.0, give_up=60.0, starting=120.0
+)  # other work may run beside a test
 
 
 def _short(name: str) -> Query:
