@@ -177,9 +177,11 @@ def _cancel(deployment: Deployment | NativeDeployment, spark: SparkSession) -> N
 def _durations(
     deployment: Deployment | NativeDeployment, reports: Sequence[BatchReport], limits: Limits
 ) -> dict[int, float]:
-    """Seconds of the batches that count, trigger to commit; end to end, if Spark was stopped before it told."""
+    """Seconds of the batches that count, trigger to commit; end to end, of one that Spark was stopped after too soon to
+    tell."""
     assert deployment.query is not None
     told = [p for p in deployment.query.recentProgress if tuples_of(p) and p.batchId > 0]
     found = {p.batchId: p.durationMs["triggerExecution"] / 1000 for p in told}
-    found = found or {after.batch: after.finished - before.finished for before, after in pairwise(reports)}
-    return dict(list(found.items())[-limits.measured :])
+    if not found or isinstance(deployment, Deployment):
+        found = {after.batch: after.finished - before.finished for before, after in pairwise(reports)} | found
+    return dict(sorted(found.items())[-limits.measured :])
