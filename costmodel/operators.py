@@ -108,17 +108,18 @@ class Engines:
     def ship(self, flow: Flow) -> float:
         """A relation of the stream engine into the database, at each execution."""
         spe, made = self.profile.spe, self._made(flow)
-        return self.evaluations * spe.job + made * spe.give + self.db.ship.cost(self.executions, made, flow.width)
+        given = self.evaluations * spe.job + spe.give.cost(made, flow.width)
+        return given + self.db.ship.cost(self.executions, made, flow.width)
 
     def fetch(self, flow: Flow) -> float:
         """A relation of the database into the stream engine."""
         made = self._made(flow)
         fetched = self.db.fetch.cost(self.evaluations, made, flow.width)
-        return fetched + made * self.profile.spe.bring + self.result(flow)
+        return fetched + self.profile.spe.bring.cost(made, flow.width) + self.result(flow)
 
     def result(self, flow: Flow) -> float:
         """The query's result out of the database: it does not go through the stream engine."""
-        return self._made(flow) * self.db.result
+        return self.db.result.cost(self._made(flow), flow.width)
 
     def collect(self) -> float:
         """The query's result out of the stream engine."""

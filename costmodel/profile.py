@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-PROFILE_VERSION = 4
+PROFILE_VERSION = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,17 @@ class Transfer:
 
     def cost(self, executions: float, rate: float, width: float) -> float:
         return executions * self.fixed + rate * (self.row + width * self.byte)
+
+
+@dataclass(frozen=True, slots=True)
+class PerTuple:
+    """Work on tuples that are wide or narrow."""
+
+    row: float
+    byte: float
+
+    def cost(self, rate: float, width: float) -> float:
+        return rate * (self.row + width * self.byte)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +65,8 @@ class SpeCosts:
     probe: float  # per tuple of a join that copies the smaller one
     join_out: float
     stored: float  # per stored tuple that is read
-    bring: float  # per tuple of a relation that comes from the database
-    give: float  # per tuple of a relation that goes into it
+    bring: PerTuple  # of a relation that comes from the database
+    give: PerTuple  # of a relation that goes into it
     functions: dict[str, float]  # per new tuple that a function of a sliding aggregate takes in
 
 
@@ -73,7 +84,7 @@ class DbCosts:
     send: Transfer  # new tuples into a window store, per batch
     ship: Transfer  # a relation made by the stream engine, at each tick
     fetch: Transfer  # a result back into the stream engine; fixed per evaluation
-    result: float  # per row that comes out of a DB-op
+    result: PerTuple  # that comes out of a DB-op
     functions: dict[str, float]  # per tuple that a function takes in, beside finding its group
 
 

@@ -140,7 +140,7 @@ class Batches:
         if jobs > 1:
             arrivals.keep()
         try:
-            with self.clock(Share.SPARK):
+            with self.clock(Share.SPARK, "arrivals"):
                 failpoint("during spark job", batch)
                 tables = self.take(arrivals, batch)
             seen = arrivals.seen()

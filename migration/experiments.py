@@ -79,7 +79,7 @@ def paired(window: int) -> str:
 class Experiment:
     """`in_database` names what runs there: nothing, all, rest (all but selections), aggregates (those of
     windows), last (the other aggregates), above (the rest without aggregates of windows), joined (the rest without the
-    other aggregates)."""
+    other aggregates), selections (nothing else: whole windows come back)."""
 
     sql: str
     rate: float
@@ -106,6 +106,8 @@ class Experiment:
                 return True
             case "rest":
                 return not isinstance(node, Select)
+            case "selections":
+                return isinstance(node, Select)
             case "aggregates":
                 return isinstance(node, Aggregate) and _on_window(node)
             case "joined":
@@ -156,6 +158,7 @@ def _quick_in(database: str) -> list[Experiment]:
         Experiment(above(20), 1_000, "aggregates", database),
         Experiment(above(20), 5_000, "joined", database),
         Experiment(above(20), 5_000, "last", database),
+        Experiment(above(20), 5_000, "selections", database),
     ]
 
 
@@ -186,7 +189,7 @@ def _full_in(database: str) -> list[Experiment]:
         crossing = [(20, 5_000), (60, 10_000), (60, 20_000)]
     found = [Experiment(above(w), r, "rest", database) for w, r in (*sizes, (300, largest))]
     found += [Experiment(average(w), r, "rest", database) for w, r in (*sizes, (300, largest))]
-    found += [Experiment(above(w), r, p, database) for w, r in crossing for p in ("joined", "last")]
+    found += [Experiment(above(w), r, p, database) for w, r in crossing for p in ("joined", "last", "selections")]
     found += [Experiment(above(w), r, "all", database) for w, r in (sizes[0], (300, largest / 2))]
     for rate in (2_000, 10_000):
         found += [Experiment(compared(20, 60), rate, p, database) for p in ("aggregates", "above", "rest")]

@@ -78,7 +78,8 @@ class Measured:
     def __post_init__(self) -> None:
         self.plan: PhysicalPlan = self.deployment.plan
         self._selects = stream_selects(self.plan)
-        self._partials = {id(p.aggregate): p for p in self.deployment.kept.partials}
+        self._kept = self.deployment.kept
+        self._partials = {id(p.aggregate): p for p in self._kept.partials}
         migs = self.deployment.batches.evaluator.migs
         self._shared = {id(mig.together.parts.join) for mig in migs if mig.together is not None}
         progress = self.deployment.batches.progress
@@ -126,9 +127,31 @@ class Measured:
             work = self.probe.migs[mig.id]
             run = self._part(f"{mig.id} run")
             back = min(run, max(0.0, work.whole - work.counted) * self.ticks)
-            send = self._stored * len(mig.ships) + self._part(f"{mig.id} send")
-            found[mig.id] = MigTimes(send, run - back, back + self._part(f"{mig.id} fetch"))
+            send = self._stored * len(mig.ships) + self._part(f"{mig.id} send") + self._in_spark(work.given)
+            fetch = back + self._part(f"{mig.id} fetch") + self._in_spark(work.taken)
+            found[mig.id] = MigTimes(send, run - back, fetch)
         return found
+
+    # Probes run operators by themselves, over inputs that are in memory; in the run they share jobs, and Spark plans
+    # them together. So probes say how the time of the run is divided, and its clock how much there was.
+
+    def _in_spark(self, seconds: float) -> float:
+        """What a probe of so many seconds per execution stands for, of the work at ticks per second of stream."""
+        return seconds * self.ticks * self._longer_at_ticks
+
+    @cached_property
+    def _longer_at_ticks(self) -> float:
+        own = [o.id for o in self.plan.operators if o.where is Where.SPE and o.id in self.probe.work]
+        borders = sum(work.given + work.taken for work in self.probe.migs.values())
+        probed = (sum(self.probe.work[name].seconds for name in own) + borders) * self.ticks
+        return self._part("ticks") / probed if probed and self._part("ticks") else 1.0
+
+    @cached_property
+    def _longer_on_arrival(self) -> float:
+        stores = [k.name for k in self._kept.in_spark] + [p.name for p in self._kept.partials]
+        names = (self.arrivals.reading, *self._selects, *stores)
+        probed = sum(map(self.arrivals.per_batch, names)) * self.batches
+        return self._part("arrivals") / probed if probed and self._part("arrivals") else 1.0
 
     @cached_property
     def loop_unit(self) -> float:
@@ -141,7 +164,9 @@ class Measured:
     def loop(self) -> float:
         """The same without the operators."""
         on_arrival = sum(self._on_arrival(o) for o in self.plan.operators)
-        return max(self.bookkeeping * self.batches, self.loop_unit - self._part("ticks") - on_arrival)
+        borders = sum(self._in_spark(work.given + work.taken) for work in self.probe.migs.values())
+        at_ticks = max(0.0, self._part("ticks") - borders)
+        return max(self.bookkeeping * self.batches, self.loop_unit - at_ticks - on_arrival)
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -196,19 +221,20 @@ class Measured:
             return seconds + self.arrivals.per_batch(partial.name)
         if o.id not in self._selects:
             for window in map(_window_below, inputs(o.node)):
-                kept = next((k for k in self.deployment.kept.in_spark if window in k.windows), None)
+                kept = next((k for k in self._kept.in_spark if window in k.windows), None)
                 seconds += self.arrivals.per_batch(kept.name) / len(kept.windows) if kept else 0.0
         return seconds
 
     def _on_arrival(self, o: PlanOperator) -> float:
-        return self._batch_seconds(o) * self.batches
+        return self._batch_seconds(o) * self.batches * self._longer_on_arrival
 
     def u(self, o: PlanOperator) -> float:
+        seconds = self.probe.work[o.id].seconds if o.id in self.probe.work else 0.0
+        if o.where is Where.SPE:
+            return self._on_arrival(o) + self._in_spark(seconds)
         # The probe runs every tick by itself; in the run, ticks of a batch may have shared the join.
         times = min(self.ticks, self.batches) if id(o.node) in self._shared else self.ticks
-        at_ticks = self.probe.work[o.id].seconds * times if o.id in self.probe.work else 0.0
-        shipped = sum(isinstance(below, Window) for below in inputs(o.node)) if o.where is Where.DB else 0
-        return self._on_arrival(o) + at_ticks + shipped * self._stored
+        return seconds * times + sum(isinstance(below, Window) for below in inputs(o.node)) * self._stored
 
     def _form(self, o: PlanOperator) -> str | None:
         """How an aggregate was run, which is not up to the cost model."""
@@ -263,7 +289,7 @@ class Measured:
     def _estimated(self, tree: RelationToStream, optimized: Optimized) -> PhysicalPlan:
         """What a tree is estimated at under this plan's placement, with batches and forms as they were in the run."""
         profile = replace(optimized.options.profile, batch_interval=1 / self.batches)
-        forms = {p.form for p in self.deployment.kept.partials}
+        forms = {p.form for p in self._kept.partials}
         form = AggregateForm(forms.pop().value) if len(forms) == 1 else None
         costing = Costing.of(tree, optimized.catalog, profile, optimized.database, form)
         problem = placement_problem(tree, costing, self.plan.units_are)

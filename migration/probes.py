@@ -67,11 +67,16 @@ class Work:
 
 @dataclass(frozen=True)
 class MigWork:
-    """One execution of a MIG's SQL: the fixed part, and all of it with the result left where it is or brought back."""
+    """One execution of a MIG's SQL: the fixed part, and all of it with the result left where it is or brought back.
+
+    `given` and `taken` are Spark's seconds for handing relations over and for taking the result in.
+    """
 
     fixed: float
     counted: float
     whole: float
+    given: float = 0.0
+    taken: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,7 @@ class ArrivalProbe:
     passed: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, list[float]] = field(default_factory=dict)  # per batch, by operator or store
     spent: dict[int, float] = field(default_factory=dict)  # on looking, by batch
+    reading: str = "the source"  # among `seconds`: bringing a batch in, whatever is done with it
 
     def __post_init__(self) -> None:
         self._selects = stream_selects(self.plan)
@@ -153,7 +159,7 @@ class ArrivalProbe:
     def _look(self, arrivals: Arrivals) -> None:
         rows = arrivals.usable.persist()
         try:
-            rows.count()
+            self._note(self.reading, rows.count)
             for name, select in self._selects.items():
                 self._select(name, arrivals, select)
             for k in self.kept.in_spark:
@@ -251,6 +257,11 @@ class OperatorProbe:
         _run(frame)  # once for the JVM
         return median(timed(_run, frame) for _ in range(REPEATS))
 
+    @staticmethod
+    def _handing_over(frame: DataFrame) -> float:
+        frame.toArrow()  # once for the JVM
+        return median(timed(frame.toArrow) for _ in range(REPEATS))
+
     def _frame(self, node: Relational, span: Span) -> DataFrame:
         below = {id(n): self._frames[id(n)] for n in inputs(node) if id(n) in self._frames}
         if not self.ticks:
@@ -272,6 +283,7 @@ class OperatorProbe:
         rows: dict[str, list[int]] = {o.id: [] for o in members}
         sizes: dict[str, list[int]] = {o.id: [] for o in members}
         fixed, whole, results = [], [], []
+        given = sum(self._handing_over(self._frames[id(node)]) for node, _ in mig.ships)
         for tick in self._with_shipped(mig):
             for name, fragment in counting.items():
                 size, new = self._counts(fragment, tick)
@@ -288,9 +300,12 @@ class OperatorProbe:
             below = () if id(o.node) in combined else o.inputs
             own = max(0.0, total[o.id] - sum(total.get(name, 0.0) for name in below))
             self.work[o.id] = Work(_mean(rows[o.id]), _mean(sizes[o.id]), own * _share_seen(o, members))
-        self.migs[mig.id] = MigWork(always, always + total[members[-1].id], median(whole))
         table = stacked(results, mig.schema) if self.ticks else results[0][1]
-        self._frames[id(mig.root)] = frame_of(self.deployment.spark, table).persist()
+        frame = frame_of(self.deployment.spark, table)
+        taken = 0.0 if mig.is_whole else self._seconds(frame)
+        self._frames[id(mig.root)] = frame.persist()
+        border = (given / self.executions, taken / self.executions)
+        self.migs[mig.id] = MigWork(always, always + total[members[-1].id], median(whole), *border)
 
     def _with_shipped(self, mig: Mig) -> Iterator[Tick | None]:
         """Every tick with what Spark ships in at it; a tuple-driven fragment runs once, for its span."""

@@ -23,9 +23,20 @@ from optimizer.errors import PenstockError
 from optimizer.optimize import Optimized
 from optimizer.physical import PhysicalPlan, Where
 from optimizer.pinned import everywhere, placed
-from service.bench import accuracy, crossover, decision, figure5, figure6, paper, pictures, quick, table2, window_slide
+from service.bench import (
+    accuracy,
+    crossover,
+    decision,
+    figure5,
+    figure6,
+    paper,
+    pictures,
+    quick,
+    table2,
+    verdicts,
+    window_slide,
+)
 from service.bench.curve import GRID, Basis, Point, Reading, bracket, maximum, next_rate, throughput, u_at
-from service.bench.decision import AtRate, Case, Maximum, Measured
 from service.bench.fills import Fills
 from service.bench.kept import Kept, keep, known
 from service.bench.lab import Job, Lab, OutOfTime
@@ -34,6 +45,7 @@ from service.bench.paper import Run, ratio
 from service.bench.paper_report import render
 from service.bench.plans import Kind, Query, candidate, in_spark, planned_at, predicted
 from service.bench.trial import How, Limits, Trial, measure_u
+from service.bench.verdicts import AtRate, Case, Maximum, Measured
 from service.cli import app
 from tests.postgres_server import postgres_url
 
@@ -445,10 +457,10 @@ MAXIMA = (
 )
 
 
-def _decision() -> decision.Decision:
-    at = decision.at_rate(1_000.0, ROWS)
-    case = Case("cq1", "duckdb", True, (at,), decision.throughput_regret(MAXIMA), MAXIMA)
-    return decision.summary([case], ("something",))
+def _decision() -> verdicts.Decision:
+    at = verdicts.at_rate(1_000.0, ROWS)
+    case = Case("cq1", "duckdb", True, (at,), verdicts.throughput_regret(MAXIMA), MAXIMA)
+    return verdicts.summary([case], ("something",))
 
 
 def test_regret_and_verdicts() -> None:
@@ -464,7 +476,43 @@ def test_regret_and_verdicts() -> None:
 
 def test_a_bound_below_one_decides_nothing() -> None:
     assert _measured("x", 0.5, 0.7, Basis.AT_LEAST).right is None
-    assert decision.at_rate(1.0, [_measured("x", 0.5, None)]) == AtRate(1.0, (_measured("x", 0.5, None),), None, None)
+    assert verdicts.at_rate(1.0, [_measured("x", 0.5, None)]) == AtRate(
+        1.0, (_measured("x", 0.5, None),), None, None, None
+    )
+
+
+def test_a_plan_that_keeps_up_with_more_keeps_up() -> None:
+    above = _measured("x", 0.5, 0.7, Basis.AT_MOST, picked=True)
+    assert above.right is True
+    assert _measured("x", 1.5, 0.7, Basis.AT_MOST).right is False
+    assert _measured("x", 1.5, 1.7, Basis.AT_MOST).right is None
+    at = verdicts.at_rate(1.0, [above, _measured("y", 0.5, 0.6)])
+    assert (at.regret, at.best) == (None, ("y",))  # a bound has no regret
+
+
+def test_the_pick_is_set_against_the_better_pure_plan() -> None:
+    pure = [replace(_measured(n, 0.5, u), pure=True) for n, u in (("a", 0.8), ("b", 0.5))]
+    found = verdicts.at_rate(1.0, [_measured("p", 0.5, 0.6, picked=True), _measured("c", 0.5, 0.3), *pure])
+    assert found.pure_regret == pytest.approx(1.2)
+    assert found.regret == pytest.approx(2.0)
+
+
+def test_one_trial_serves_for_both_rates_but_for_contenders_and_pure_plans() -> None:
+    query = Query.example("cq3")
+    low, high = (decision.placements(query.optimized(rate, "duckdb"), whole=True) for rate in (2_000.0, 20_000.0))
+    first = decision.at_once(low, high)
+    costs = {c.id: c.plan.cost.bottleneck for c in high}
+    assert first
+    assert all(costs[name] <= decision.SURE for name in first)
+    assert not first & {c.id for c in low[:3]}
+    assert min(low, key=lambda c: c.plan.cost.bottleneck).id not in first
+
+
+def test_all_in_spark_is_one_plan_beside_any_database() -> None:
+    duckdb, postgres = (Query.example("cq1").optimized(5_000.0, d) for d in ("duckdb", "postgres"))
+    assert candidate(duckdb, Kind.PANE).id == candidate(postgres, Kind.PANE).id
+    assert candidate(duckdb, Kind.PANE).id != candidate(duckdb, Kind.EXPAND).id
+    assert candidate(duckdb, Kind.DB).id != candidate(postgres, Kind.DB).id
 
 
 def test_placements_begin_with_the_pick_and_samples_repeat() -> None:
@@ -592,8 +640,8 @@ def test_pictures_are_written_and_small(tmp_path: Path) -> None:
 
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     _results(tmp_path)
-    assert paper.read(tmp_path, "decision", decision.Decision) == _decision()
-    assert paper.read(tmp_path, "nothing", decision.Decision) is None
+    assert paper.read(tmp_path, "decision", verdicts.Decision) == _decision()
+    assert paper.read(tmp_path, "nothing", verdicts.Decision) is None
     (tmp_path / "figure6.json").write_text('{"panels": 1}')
     with pytest.raises(PenstockError, match="not a result of this version"):
         paper.read(tmp_path, "figure6", figure6.Figure6)

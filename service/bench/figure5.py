@@ -18,6 +18,7 @@ from service.bench.curve import GRID, Basis, Point, Reading, maximum, throughput
 from service.bench.lab import FIRST, LOWEST, Job, Lab
 from service.bench.live import STREAM
 from service.bench.plans import ALL_IN_SPARK, Candidate, Kind, Query, candidate, in_spark, predicted, predicted_maximum
+from service.bench.trial import HASTY, Limits
 
 RATES = (1_000.0, 2_000.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0)
 BASELINES = (Kind.DB, Kind.PANE, Kind.NATIVE, Kind.EXPAND)  # what takes longest last
@@ -98,14 +99,21 @@ def run(lab: Lab, queries: Sequence[str], databases: Sequence[str], baselines: S
             if kind in ALL_IN_SPARK and database != databases[0]:
                 continue
             pure = candidate(query.optimized(RATES[0], database), kind)
-            first = SLOW if kind in (Kind.EXPAND, Kind.NATIVE) else expected(lab, query, database, pure)
-            jobs.append(Job(f"{query.name} {database} {kind}", partial(lab.search, query, pure, first)))
+            slow = kind in (Kind.EXPAND, Kind.NATIVE)
+            limits = replace(lab.limits, give_up=HASTY.give_up) if slow else lab.limits
+            first = SLOW if slow else expected(lab, query, database, pure)
+            jobs.append(Job(f"{query.name} {database} {kind}", partial(_search, lab, query, pure, first, limits)))
     for query, database in panels:
         for after in picks[query.name, database][1:]:
             name = f"{query.name} {database} where the pick changes, {after.low:,.0f}/s"
             jobs.append(Job(name, partial(lab.trial, query, after.candidate, nearest(after.low))))
     left_out = lab.run("Figure 5", jobs)
     return Figure5(tuple(_panel(lab, q, d, picks[q.name, d], baselines, databases[0]) for q, d in panels), left_out)
+
+
+def _search(lab: Lab, query: Query, one: Candidate, first: float, limits: Limits) -> None:
+    with lab.limited(limits):
+        lab.search(query, one, first)
 
 
 def _to_its_end(lab: Lab, query: Query, one: Candidate, end: float) -> None:

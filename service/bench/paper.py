@@ -90,12 +90,12 @@ def run_all(
     with laboratory(minutes - spent - 1.0, databases, url, None, highest, console, kept) as lab:
         warm_up(lab, databases)
         steps: list[tuple[str, float, Callable[[], None]]] = [
-            ("figure5", 4.0, lambda: _figure5(lab, directory, queries, databases)),
-            ("figure6", 0.6, lambda: _figure6(lab, directory, queries, databases)),
-            ("window-slide", 1.2, lambda: _window_slide(lab, directory, databases)),
-            ("crossover", 1.8, lambda: _crossover(lab, directory, queries, databases)),
-            ("accuracy", 1.2, lambda: _accuracy(lab, directory, queries, databases)),
-            ("decision", 8.0, lambda: _decision(lab, directory, queries, databases)),
+            ("figure5", 13.0, lambda: _figure5(lab, directory, queries, databases)),
+            ("figure6", 0.5, lambda: _figure6(lab, directory, queries, databases)),
+            ("window-slide", 3.5, lambda: _window_slide(lab, directory, databases)),
+            ("crossover", 7.0, lambda: _crossover(lab, directory, queries, databases)),
+            ("accuracy", 5.0, lambda: _accuracy(lab, directory, queries, databases)),
+            ("decision", 29.0, lambda: _decision(lab, directory, queries, databases)),
         ]
         _share_out(lab, [step for step in steps if step[0] in only])
         done = about(lab, begun, minutes, started)

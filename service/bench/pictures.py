@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 
 from service.bench.crossover import Crossovers
 from service.bench.curve import Basis, Reading
-from service.bench.decision import Decision
 from service.bench.figure5 import Figure5, Panel
 from service.bench.figure6 import Figure6
 from service.bench.plans import Kind
 from service.bench.table2 import Report as Table2
+from service.bench.verdicts import Decision
 from service.bench.window_slide import WindowSlide
 
 BLUE, ORANGE, GREEN, RED, GREY, PURPLE = "#1f5fa8", "#d9822b", "#3a8f4d", "#b8322a", "#8a8a8a", "#7a4fa3"

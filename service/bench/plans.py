@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from hashlib import sha256
 
+from optimizer.algebra import describe
 from optimizer.costing import Costing
 from optimizer.maximum import max_rate
 from optimizer.optimize import Optimized, Options, optimize
@@ -64,7 +66,10 @@ class Candidate:
 
     @property
     def id(self) -> str:
-        return f"{self.plan.id} {self.how}"
+        """All in Spark is one plan beside any database."""
+        if self.plan.migs:
+            return f"{self.plan.id} {self.how}"
+        return f"{sha256(describe(self.plan.tree).encode()).hexdigest()[:16]} {self.how}"
 
 
 def candidate(optimized: Optimized, kind: Kind) -> Candidate:

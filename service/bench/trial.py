@@ -52,6 +52,9 @@ class Limits:
     starting: float = 10.0  # seconds more for the first batch, in which Spark compiles the plan; no part of its u
 
 
+HASTY = Limits(measured=1, most=3, slow=1.3, give_up=2.0)  # where it matters only whether a plan keeps up
+
+
 @dataclass(frozen=True)
 class Trial:
     rate: float
