@@ -1,9 +1,9 @@
 """A plan run for a short while, and what became of the estimates: rates, sizes and u of every operator.
 
 The run itself says how long batches take, what the MIGs take of them, and what is left to Spark's loop; probes say
-what single operators do (`migration.probes`). All figures are per second of stream, so that a run that falls behind, or
-one over recorded streams, is measured as well. Windows that the run is too short to fill are compared with estimates
-for windows as long as it was.
+what single operators do (`migration.probes`), and so how Spark's time is divided among them. All figures are per second
+of stream, so that a run that falls behind, or one over recorded streams, is measured as well. Windows that the run is
+too short to fill are compared with estimates for windows as long as it was.
 """
 
 from __future__ import annotations

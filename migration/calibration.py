@@ -43,7 +43,7 @@ from optimizer.sql.ddl import parse_catalog
 START = datetime(2024, 1, 1)
 MEASURED = 2  # batches of an experiment that count, the last ones
 MOST = 16  # batches for it to settle
-LONGEST = 20.0  # seconds for the batches of one experiment
+LONGEST = 12.0  # seconds for the batches of one experiment
 
 
 @dataclass(frozen=True)

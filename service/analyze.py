@@ -131,8 +131,8 @@ def _units(a: Analysis) -> str:
     rows += [(unit.id, *_cells(unit.u, load)) for unit in a.units]
     rows.append(("  the loop itself", *_cells(a.loop, load)))
     note = (
-        f"Spark's bookkeeping takes {a.bookkeeping:.3f} s of each batch. Operators in Spark are timed one by one; "
-        "in the loop they share jobs."
+        f"Spark's bookkeeping takes {a.bookkeeping:.3f} s of each batch. Operators in Spark are timed one by one, and "
+        "each is given its share of what the run took: there they share jobs."
     )
     return _aligned(rows, 1) + "\n" + note
 

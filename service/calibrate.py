@@ -25,10 +25,10 @@ from service.temporary_postgres import available, postgres
 
 MINUTES = {True: 2.0, False: 15.0}  # at most: quick, full
 BATCHES = {True: 1, False: 2}  # measured in each experiment
-MOST = {True: 3, False: 24}  # batches of an experiment, until they get no faster
+MOST = {True: 3, False: 12}  # batches of an experiment, until they get no faster
 # Java's compiler gains slowly, by less from batch to batch than a batch scatters, and by a third over minutes: what
 # Spark is to run is run before anything counts, on fewer tuples, so that the first experiment is as warm as the last.
-WARM_UP = {True: 1, False: 8}  # batches of each code at least
+WARM_UP = {True: 1, False: 6}  # batches of each code at least
 WARM_UP_RATE = 10_000.0  # tuples per second at most
 LAST = {True: 10.0, False: 25.0}  # seconds that the last experiment and the fit may take
 

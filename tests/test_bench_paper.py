@@ -244,15 +244,20 @@ def test_what_is_kept_is_bounded(fills: Fills) -> None:
         one.close()
 
 
-def test_operators_are_measured_over_full_windows(fills: Fills) -> None:
+@pytest.mark.parametrize("kind", [Kind.DB, Kind.PANE])
+def test_operators_are_measured_over_full_windows(fills: Fills, kind: Kind) -> None:
     query = _short("cq5")
     lab = Lab(fills, QUICKLY, monotonic() + 600)
-    one = candidate(query.optimized(RATE, "duckdb"), Kind.DB)
+    one = candidate(query.optimized(RATE, "duckdb"), kind)
     analysis = accuracy.analyzed(lab, query, one, "duckdb", RATE)
     assert [leaf.filled for leaf in analysis.leaves] == [1.0]
     size = analysis.leaves[0].size
     assert size.estimated == pytest.approx(20 * RATE)
     assert size.measured == pytest.approx(20 * RATE, rel=0.05)
+    # What operators, MIGs and the loop itself took is what the run took.
+    parts = [o.u.measured for o in analysis.operators if o.mig is None] + [m.u.measured for m in analysis.migs]
+    whole = next(unit.u.measured for unit in analysis.units)
+    assert sum(parts) + analysis.loop.measured == pytest.approx(whole, rel=0.01)
 
 
 def test_a_plan_that_should_fail_is_tried_where_it_begins_to() -> None:

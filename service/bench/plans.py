@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 
-from optimizer.algebra import describe
 from optimizer.costing import Costing
 from optimizer.maximum import max_rate
 from optimizer.optimize import Optimized, Options, optimize
@@ -69,7 +68,8 @@ class Candidate:
         """All in Spark is one plan beside any database."""
         if self.plan.migs:
             return f"{self.plan.id} {self.how}"
-        return f"{sha256(describe(self.plan.tree).encode()).hexdigest()[:16]} {self.how}"
+        shape = str([(o.id, o.inputs, o.text) for o in self.plan.operators])
+        return f"{sha256(shape.encode()).hexdigest()[:16]} {self.how}"
 
 
 def candidate(optimized: Optimized, kind: Kind) -> Candidate:
