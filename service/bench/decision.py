@@ -18,8 +18,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
-from itertools import product
-from math import isfinite
+from itertools import combinations, product
+from math import isfinite, log
 from random import Random
 
 from optimizer.optimize import Optimized
@@ -43,6 +43,8 @@ ROUNDS = 2  # of that
 CORRECTIONS = 3  # of the rate at which a plan should fail, by what it took at the last one
 COARSE = tuple(r for r in GRID if f"{r:.0f}"[:2] in ("10", "20", "40"))  # such rates: each has windows to fill
 FAILING = 1.3  # predicted u at which a plan should fail, also where the model is some way off
+CLOSE = 0.15  # of the logarithm of u: so near to 1 a single batch is not enough
+CONTRADICTION = 1.15  # times less work at a higher rate: batches scatter by some percent
 SURE = 0.8  # predicted u at the higher rate of a plan that should keep up with both
 CONTENDER = 1.3  # times the smallest predicted u: may be the best
 
@@ -71,8 +73,10 @@ def run(lab: Lab, queries: Sequence[str], databases: Sequence[str]) -> Decision:
         for which in (1, 0)
         for q, d, both in known
     ]
+    again = [Job(f"{q.name} {d}", partial(_again, lab, q, d, both)) for q, d, both in known]
     with lab.limited(HASTY):
         left_out += lab.run("decision", jobs)
+        left_out += lab.run("decision: again", again)
     left_out += lab.run("decision: best", contests)
     return summary(tuple(_case(lab, q, d, both) for q, d, both in known), left_out)
 
@@ -165,6 +169,30 @@ def _contest(lab: Lab, query: Query, database: str, rates: tuple[float, float], 
     ends = {p.rate for one in (picked, best) for p in bracket(lab.points(query, one)) if p is not None}
     for end in sorted(ends):
         lab.in_turns(query, [picked, best], end, ROUNDS)
+
+
+def _again(lab: Lab, query: Query, database: str, rates: tuple[float, float]) -> None:
+    """A trial that contradicts another of its plan hit a slow spell of the machine, or the other did: both run again.
+    Single batches that are close to a verdict's border run again as well, whatever the model says of them."""
+    for rate in dict.fromkeys(rates):
+        for c in placements(query.optimized(rate, database), query.name in WHOLE):
+            points = lab.points(query, c)
+            for odd in contradicting(points):
+                lab.in_turns(query, [c], odd, ROUNDS)
+            here = _at(lab, query, c, rate)
+            if here is not None and abs(log(here.u)) < CLOSE and len(lab.trial(query, c, rate).batches) < ROUNDS:
+                lab.in_turns(query, [c], rate, 1)
+
+
+def contradicting(points: Sequence[Point]) -> list[float]:
+    """Rates of trials that say that a plan does less work at a higher rate, where it may matter to a verdict.
+
+    >>> contradicting([Point(1000, 0.9), Point(2000, 0.5), Point(4000, 0.4)])
+    [1000, 2000, 4000]
+    """
+    exact = sorted((p for p in points if not p.censored), key=lambda p: p.rate)
+    pairs = [(a.rate, b.rate) for a, b in combinations(exact, 2) if a.u > max(SURE, CONTRADICTION * b.u)]
+    return sorted({rate for pair in pairs for rate in pair})
 
 
 def _at(lab: Lab, query: Query, c: Candidate, rate: float) -> Point | None:
