@@ -29,7 +29,7 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
-class PerTuple:
+class ByWidth:
     """Work on tuples that are wide or narrow."""
 
     row: float
@@ -65,8 +65,8 @@ class SpeCosts:
     probe: float  # per tuple of a join that copies the smaller one
     join_out: float
     stored: float  # per stored tuple that is read
-    bring: PerTuple  # of a relation that comes from the database
-    give: PerTuple  # of a relation that goes into it
+    bring: ByWidth  # of a relation that comes from the database
+    give: ByWidth  # of a relation that goes into it
     functions: dict[str, float]  # per new tuple that a function of a sliding aggregate takes in
 
 
@@ -84,7 +84,7 @@ class DbCosts:
     send: Transfer  # new tuples into a window store, per batch
     ship: Transfer  # a relation made by the stream engine, at each tick
     fetch: Transfer  # a result back into the stream engine; fixed per evaluation
-    result: PerTuple  # that comes out of a DB-op
+    result: ByWidth  # that comes out of a DB-op
     functions: dict[str, float]  # per tuple that a function takes in, beside finding its group
 
 

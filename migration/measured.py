@@ -21,7 +21,7 @@ from migration.analysis import (
 from migration.deployment import Deployment
 from migration.metrics import Share
 from migration.observer import Sample
-from migration.probes import ArrivalProbe, OperatorProbe, stream_selects
+from migration.probes import READING, ArrivalProbe, OperatorProbe, stream_selects
 from migration.remarks import remarks
 from migration.ticks import microseconds
 from optimizer.algebra import (
@@ -140,16 +140,20 @@ class Measured:
         return seconds * self.ticks * self._longer_at_ticks
 
     @cached_property
+    def _borders(self) -> float:
+        """Spark's seconds per execution at the borders of MIGs."""
+        return sum(work.given + work.taken for work in self.probe.migs.values())
+
+    @cached_property
     def _longer_at_ticks(self) -> float:
         own = [o.id for o in self.plan.operators if o.where is Where.SPE and o.id in self.probe.work]
-        borders = sum(work.given + work.taken for work in self.probe.migs.values())
-        probed = (sum(self.probe.work[name].seconds for name in own) + borders) * self.ticks
+        probed = (sum(self.probe.work[name].seconds for name in own) + self._borders) * self.ticks
         return self._part("ticks") / probed if probed and self._part("ticks") else 1.0
 
     @cached_property
     def _longer_on_arrival(self) -> float:
         stores = [k.name for k in self._kept.in_spark] + [p.name for p in self._kept.partials]
-        names = (self.arrivals.reading, *self._selects, *stores)
+        names = (READING, *self._selects, *stores)
         probed = sum(map(self.arrivals.per_batch, names)) * self.batches
         return self._part("arrivals") / probed if probed and self._part("arrivals") else 1.0
 
@@ -164,8 +168,7 @@ class Measured:
     def loop(self) -> float:
         """The same without the operators."""
         on_arrival = sum(self._on_arrival(o) for o in self.plan.operators)
-        borders = sum(self._in_spark(work.given + work.taken) for work in self.probe.migs.values())
-        at_ticks = max(0.0, self._part("ticks") - borders)
+        at_ticks = max(0.0, self._part("ticks") - self._in_spark(self._borders))
         return max(self.bookkeeping * self.batches, self.loop_unit - at_ticks - on_arrival)
 
     # -- rows --------------------------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ from optimizer.sql.render import fragment_query
 
 REPEATS = 3
 MOST_TICKS = 4  # that are evaluated again
+READING = "the source"  # among an arrival probe's `seconds`: bringing a batch in, whatever is done with it
 _SCRATCH = "probe"  # a store of Spark's that nothing reads
 _ONE = pa.schema([pa.field("one", pa.int64())])
 
@@ -139,7 +140,6 @@ class ArrivalProbe:
     passed: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, list[float]] = field(default_factory=dict)  # per batch, by operator or store
     spent: dict[int, float] = field(default_factory=dict)  # on looking, by batch
-    reading: str = "the source"  # among `seconds`: bringing a batch in, whatever is done with it
 
     def __post_init__(self) -> None:
         self._selects = stream_selects(self.plan)
@@ -159,7 +159,7 @@ class ArrivalProbe:
     def _look(self, arrivals: Arrivals) -> None:
         rows = arrivals.usable.persist()
         try:
-            self._note(self.reading, rows.count)
+            self._note(READING, rows.count)
             for name, select in self._selects.items():
                 self._select(name, arrivals, select)
             for k in self.kept.in_spark:
