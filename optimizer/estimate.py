@@ -16,6 +16,7 @@ from sqlglot import exp
 from costmodel import flow as flows
 from costmodel.flow import LARGEST, Drive, Estimate, Flow, Source
 from costmodel.spread import Spread
+from optimizer.aggregated import ABOVE, Aggregated
 from optimizer.algebra import (
     Aggregate,
     Emission,
@@ -39,7 +40,6 @@ from optimizer.algebra import (
     text,
 )
 from optimizer.catalog import Catalog, Column, Figure, Stream, Table
-from optimizer.means import ABOVE, Means
 from optimizer.selectivity import Domain, default_share, range_bound
 from optimizer.structure import Structure
 
@@ -63,7 +63,7 @@ class Estimator:
     drive: Drive
     ticks: float
     relations: dict[str, Leaf]
-    means: Means
+    aggregated: Aggregated
     scale: float = 1.0  # of every stream's rate
     notes: dict[str, Estimate] = field(default_factory=dict)
     _flows: dict[int, tuple[Node, Flow]] = field(default_factory=dict)
@@ -73,14 +73,14 @@ class Estimator:
     @staticmethod
     def of(plan: RelationToStream, catalog: Catalog) -> Estimator:
         relations = {leaf.alias: leaf for leaf in leaves(plan)}
-        estimator = Estimator(catalog, drive_of(plan), 0.0, relations, Means.in_plan(plan))
+        estimator = Estimator(catalog, drive_of(plan), 0.0, relations, Aggregated.in_plan(plan))
         estimator.ticks = estimator._tick_rate()
         return estimator
 
     def at(self, scale: float) -> Estimator:
         """The same query with all streams faster or slower: selectivities and widths do not depend on that."""
         other = Estimator(
-            self.catalog, self.drive, self.ticks, self.relations, self.means, scale, _structure=self._structure
+            self.catalog, self.drive, self.ticks, self.relations, self.aggregated, scale, _structure=self._structure
         )
         other.ticks = other._tick_rate()
         return other
@@ -302,25 +302,18 @@ class Estimator:
         return f"{_under(what, leaf.alias, '')} of {self._relation(leaf).name}"
 
     def _known_share(self, predicate: Scalar) -> Figure:
-        owners = {alias: self.relations[alias] for alias in referenced(predicate) if alias in self.relations}
-        if owners and len(owners) == len(referenced(predicate)):
-            named = {a: leaf.stream if isinstance(leaf, Window) else leaf.table for a, leaf in owners.items()}
-            declared = self._declared(predicate, named)
-            if declared is not None:
-                return declared
-        if self.means.compares(predicate):
+        declared = self._declared(predicate)
+        if declared is not None:
+            return declared
+        if self.aggregated.compares_mean(predicate):
             return Figure(ABOVE, Source.DEFAULT)
         return default_share(predicate, self._domain)
 
-    def _declared(self, predicate: Scalar, named: dict[str, str]) -> Figure | None:
+    def _declared(self, predicate: Scalar) -> Figure | None:
         """A selectivity the catalog gives for this very predicate."""
-        relations = [r for name in sorted(set(named.values())) if (r := self.catalog.relation(name))]
-        facts = [fact for relation in relations for fact in relation.selectivities]
-        if not facts:
-            return None
-        plain = predicate.copy()
-        for column in plain.find_all(exp.Column):
-            column.set("table", exp.to_identifier(named[column.table], quoted=True))
+        named = sorted({self.aggregated.names[a] for a in referenced(predicate) if a in self.aggregated.names})
+        facts = [fact for name in named if (r := self.catalog.relation(name)) for fact in r.selectivities]
+        plain = self.aggregated.plain(predicate) if facts else None
         return next((f.share for f in facts if f.predicate == plain), None)
 
     def _domain(self, column: exp.Column) -> Domain:
@@ -354,22 +347,19 @@ class Estimator:
         return Figure(1.0 / max(here.value, there.value, 1.0), min(here.source, there.source))
 
     def share_of_equality(self, key: EquiKey) -> Figure | None:
-        used = referenced(key.left) | referenced(key.right)
-        leaf = {a: self.relations[a] for a in used if a in self.relations}
-        if len(leaf) < len(used):
+        if not referenced(key.left) | referenced(key.right) <= self.relations.keys():
             return None
-        named = {a: n.stream if isinstance(n, Window) else n.table for a, n in leaf.items()}
         for sides in ((key.left, key.right), (key.right, key.left)):
-            figure = self._declared(exp.EQ(this=sides[0].copy(), expression=sides[1].copy()), named)
+            figure = self._declared(exp.EQ(this=sides[0].copy(), expression=sides[1].copy()))
             if figure is not None:
-                return self.note(" = ".join(self._plain(side, named) for side in sides), figure, 0.0, is_share=True)
+                return self.note(" = ".join(self._plain(side) for side in sides), figure, 0.0, is_share=True)
         return None
 
-    def _plain(self, side: Scalar, named: dict[str, str]) -> str:
+    def _plain(self, side: Scalar) -> str:
         """A join key under the names of the relations."""
         what = text(side)
         for alias in referenced(side):
-            what = _under(what, alias, f"{named[alias]}.")
+            what = _under(what, alias, f"{self.aggregated.names[alias]}.")
         return what
 
 

@@ -110,7 +110,8 @@ def test_a_native_trial_has_empty_windows(fills: Fills) -> None:
 def test_a_batch_that_takes_too_long_is_given_up(fills: Fills) -> None:
     query = _short("cq1")
     hopeless = replace(QUICKLY, give_up=0.05, starting=0.0)
-    found = measure_u(fills, query.at(RATE), query.optimized(RATE, "duckdb").plan, How.PANE, hopeless)
+    many_jobs = everywhere(query.optimized(RATE, "duckdb"), Where.SPE)  # so that one is there to be cancelled
+    found = measure_u(fills, query.at(RATE), many_jobs, How.PANE, hopeless)
     assert found.censored
     assert found.u >= 0.05
     # and what runs next is not touched by it
@@ -285,6 +286,13 @@ def test_an_experiment_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert "there is no experiment figure7; choose from table2, figure5" in done.output
     assert "Traceback" not in done.output
+
+
+def test_every_experiment_has_a_command_of_its_own() -> None:
+    listed = CliRunner().invoke(app, ["bench", "--help"]).output
+    for name in paper.EXPERIMENTS:
+        assert f" {name} " in listed
+        assert CliRunner().invoke(app, ["bench", name, "--help"]).exit_code == 0
 
 
 def test_operators_that_do_nothing_say_nothing_of_the_model() -> None:
@@ -591,11 +599,12 @@ def _results(directory: Path) -> list[Path]:
     )
     panels = tuple(figure5.Panel("cq1", d, (picked,), steps, top, pure) for d in ("duckdb", "postgres"))
     five = figure5.Figure5(panels, ("cq6 postgres",))
-    difference = figure6.Difference(2e4, ("select.p",), (), Reading(2e4, Basis.MEASURED), Reading(1e4, Basis.MEASURED))
+    equal = figure6.Step(1e3, ("select.p",), ("select.p",), None, None)
+    unequal = figure6.Step(2e4, ("select.p",), (), Reading(2e4, Basis.MEASURED), Reading(1e4, Basis.MEASURED))
     six = figure6.Figure6(
         (
-            figure6.Panel("cq1", "duckdb", "loop", (1e3,), ()),
-            figure6.Panel("cq3", "duckdb", "operator", (1e3, 2e4), (difference,)),
+            figure6.Panel("cq1", "duckdb", "loop", (equal,)),
+            figure6.Panel("cq3", "duckdb", "operator", (equal, unequal)),
         ),
         (),
     )

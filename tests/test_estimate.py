@@ -99,3 +99,23 @@ def test_ticks_of_different_slides() -> None:
     a, b = "a [RANGE 9 SECONDS SLIDE 3 SECONDS] AS a", "b [RANGE 8 SECONDS SLIDE 2 SECONDS] AS b"
     (flow,) = flows(f"SELECT count(*) AS n FROM {a} JOIN {b} ON a.k = b.k", Aggregate)
     assert flow.rate == pytest.approx(1 / 3 + 1 / 2 - 1 / 6)
+
+
+@pytest.mark.parametrize(
+    ("function", "predicate", "declared", "share"),
+    [
+        ("MAX(v)", "a.v > 0.9 * m.x", "v > 0.9 * MAX(v)", 0.2),  # the declared one
+        ("MAX(v)", "a.v > 0.8 * m.x", "v > 0.9 * MAX(v)", 1 / 3),  # another one: a guess
+        ("MIN(v)", "a.v > 0.9 * m.x", "v > 0.9 * MAX(v)", 1 / 3),
+        ("AVG(v)", "a.v > m.x", "v > 0.9 * MAX(v)", 0.5),  # half of the values are above their mean
+        ("AVG(v)", "a.v > m.x", "v > AVG(v)", 0.2),
+    ],
+)
+def test_a_value_beside_an_aggregate_of_its_group(function: str, predicate: str, declared: str, share: float) -> None:
+    sql = (
+        f"SELECT a.k, count(*) AS n FROM a {W} JOIN (SELECT k, {function} AS x FROM a {W} AS q GROUP BY k) AS m "
+        f"ON a.k = m.k WHERE {predicate} GROUP BY a.k"
+    )
+    (flow,) = flows(sql, Join, f"CREATE STATISTICS ON a WHERE {declared} WITH (selectivity = 0.2);")
+    assert flow.size == pytest.approx(1000 * share)  # every tuple of the window meets the one of its group
+    assert flow.source is (Source.CATALOG if share == 0.2 else Source.DEFAULT)

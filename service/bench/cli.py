@@ -13,6 +13,15 @@ from service.errors import errors_for_people
 bench = typer.Typer(help="Measure the optimizer; each command prints a table.", no_args_is_help=True)
 
 Output = Annotated[Path | None, typer.Option(help="Also write the figures as JSON to this file.")]
+Databases = Annotated[list[str] | None, typer.Option("--db", help="duckdb, postgres; both where not given.")]
+Queries = Annotated[list[str] | None, typer.Option("--query", help="cq1 to cq6; all where not given.")]
+Url = Annotated[str | None, typer.Option(help="PostgreSQL's address; one is started where not given.")]
+Highest = Annotated[float, typer.Option(help="Where the search for a maximum throughput ends.")]
+Trials = Annotated[
+    Path | None, typer.Option(help="A file of trials: those in it are not run again, new ones are added.")
+]
+Directory = Annotated[Path, typer.Option(help="Where figures and pictures go.")]
+HIGHEST, RESULTS = 1_000_000.0, Path("benchmarks/results")
 
 
 def _finish(rendered: object, json: str, output: Path | None) -> None:
@@ -24,42 +33,59 @@ def _finish(rendered: object, json: str, output: Path | None) -> None:
 
 @bench.command()
 def table2(
-    runs: Annotated[int, typer.Option(help="Runs of each timing; the median is shown.")] = 10, output: Output = None
+    runs: Annotated[int, typer.Option(help="Runs of each timing; the median is shown.")] = 10,
+    output: Directory = RESULTS,
 ) -> None:
     """Plans examined and optimization times of n-way joins (paper 001, Tables 2 and 3)."""
+    from service.bench import pictures
     from service.bench import table2 as experiment
 
     report = experiment.run(runs)
-    _finish(experiment.render(report), experiment.to_json(report), output)
+    _finish(experiment.render(report), experiment.to_json(report), output / "table2.json")
+    pictures.table2(report, output)
 
 
 @bench.command()
 def paper(
     quick: Annotated[bool, typer.Option("--quick", help="A fixed subset, with ratios to compare runs by.")] = False,
     minutes: Annotated[float | None, typer.Option(help="The budget; 60 where not given, 6 with --quick.")] = None,
-    db: Annotated[list[str] | None, typer.Option(help="duckdb, postgres; both where not given.")] = None,
-    query: Annotated[list[str] | None, typer.Option(help="cq1 to cq6; all where not given.")] = None,
+    db: Databases = None,
+    query: Queries = None,
     only: Annotated[list[str] | None, typer.Option(help="Of the experiments, those to run.")] = None,
-    url: Annotated[str | None, typer.Option(help="PostgreSQL's address; one is started where not given.")] = None,
-    highest: Annotated[float, typer.Option(help="Where the search for a maximum throughput ends.")] = 1_000_000.0,
-    trials: Annotated[
-        Path | None, typer.Option(help="A file of trials: those in it are not run again, new ones are added.")
-    ] = None,
-    output: Annotated[Path, typer.Option(help="Where figures and pictures go.")] = Path("benchmarks/results"),
+    url: Url = None,
+    highest: Highest = HIGHEST,
+    trials: Trials = None,
+    output: Directory = RESULTS,
 ) -> None:
     """The experiments of paper 001, section 8, on Spark with DuckDB and with PostgreSQL."""
     from service.bench import paper as experiments
-    from service.bench import plans
     from service.bench import quick as subset
 
+    if not quick:
+        _experiments(minutes or experiments.MINUTES, db, query, only, url, highest, trials, output)
+        return
     with errors_for_people("bench"):
-        if quick:
-            found = subset.run(output, minutes or subset.MINUTES, url)
-            _finish(subset.render(found), "", None)
-            return
+        found = subset.run(output, minutes or subset.MINUTES, url)
+        _finish(subset.render(found), "", None)
+
+
+def _experiments(
+    minutes: float,
+    db: list[str] | None,
+    query: list[str] | None,
+    only: list[str] | None,
+    url: str | None,
+    highest: float,
+    trials: Path | None,
+    output: Path,
+) -> None:
+    from service.bench import paper as experiments
+    from service.bench import plans
+
+    with errors_for_people("bench"):
         done = experiments.run_all(
             output,
-            minutes or experiments.MINUTES,
+            minutes,
             tuple(db or plans.DATABASES),
             tuple(query or plans.QUERIES),
             tuple(only or experiments.EXPERIMENTS),
@@ -68,6 +94,30 @@ def paper(
             kept=trials,
         )
         typer.echo(f"{done.trials} trials in {done.minutes:.1f} minutes; figures and pictures are in {output}")
+
+
+def _add_experiment(name: str, most: float, about: str) -> None:
+    """A command that runs one of the experiments of paper 001 alone, in so many minutes at most."""
+
+    @bench.command(name, help=about)
+    def command(
+        minutes: Annotated[float, typer.Option(help="The budget.")] = most,
+        db: Databases = None,
+        query: Queries = None,
+        url: Url = None,
+        highest: Highest = HIGHEST,
+        trials: Trials = None,
+        output: Directory = RESULTS,
+    ) -> None:
+        _experiments(minutes, db, query, [name], url, highest, trials, output)
+
+
+_add_experiment("figure5", 20.0, "Plans picked at rising rates and their throughput, beside pure plans (Figure 5).")
+_add_experiment("figure6", 8.0, "Plans picked with and without the feasibility check (Figure 6).")
+_add_experiment("window-slide", 8.0, "How plans bear windows that are long against their slide.")
+_add_experiment("crossover", 15.0, "Rates at which the best plan changes, predicted and measured.")
+_add_experiment("decision", 45.0, "Placements measured: regret of the pick, verdicts, estimates.")
+_add_experiment("accuracy", 10.0, "Estimates of rates, sizes and u, operator by operator.")
 
 
 @bench.command()

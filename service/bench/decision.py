@@ -23,6 +23,7 @@ from math import isfinite, log
 from random import Random
 
 from optimizer.optimize import Optimized
+from optimizer.physical import PhysicalPlan
 from optimizer.pinned import placed
 from service.bench.curve import GRID, Basis, Point, Reading, bracket, maximum
 from service.bench.figure5 import expected, nearest
@@ -148,19 +149,19 @@ def failing_from(query: Query, database: str, c: Candidate, rate: float, off: fl
 
 
 def _contest(lab: Lab, query: Query, database: str, rates: tuple[float, float], which: int) -> None:
-    """Those that seem better than the picked plan at a rate, in turns with it; near the limit also their maxima."""
+    """Those that seem better than the picked plan at a rate, and pure plans that do, in turns with it; near the limit
+    also their maxima."""
     rate = rates[which]
     optimized = query.optimized(rate, database)
     picked = candidate(optimized, Kind.OPTIMAL)
     u = {c.plan.id: (p.u, c) for c in placements(optimized, query.name in WHOLE) if (p := _at(lab, query, c, rate))}
     if picked.plan.id not in u:
         return
-    ahead = sorted((own for own in u.values() if own[0] < CLEARLY * u[picked.plan.id][0]), key=lambda own: own[0])[
-        :AHEAD
-    ]
+    better = sorted((own for own in u.values() if own[0] < CLEARLY * u[picked.plan.id][0]), key=lambda own: own[0])
+    ahead = [c for rank, (_, c) in enumerate(better) if rank < AHEAD or pure(c.plan)]
     if not ahead:
         return
-    both = [picked, *(c for _, c in ahead)]
+    both = [picked, *ahead]
     trials = lab.in_turns(query, both, rate, ROUNDS)
     best = min(zip(trials, both, strict=True), key=lambda own: own[0].u)[1]
     if which == 0 or best is picked:
@@ -194,6 +195,11 @@ def contradicting(points: Sequence[Point]) -> list[float]:
     exact = sorted((p for p in points if not p.censored), key=lambda p: p.rate)
     pairs = [(a.rate, b.rate) for a, b in combinations(exact, 2) if a.u > max(SURE, CONTRADICTION * b.u)]
     return sorted({rate for pair in pairs for rate in pair})
+
+
+def pure(plan: PhysicalPlan) -> bool:
+    """Whether it is all in Spark, or all in the database."""
+    return len(in_spark(plan)) in (0, len(plan.operators))
 
 
 def _at(lab: Lab, query: Query, c: Candidate, rate: float) -> Point | None:
@@ -230,7 +236,5 @@ def _picked_at(query: Query, database: str, rates: Sequence[float]) -> set[str]:
 
 def _measured(optimized: Optimized, c: Candidate, known: Sequence[Point], rate: float) -> Measured:
     u, basis = reading(known, rate)
-    operators = in_spark(c.plan)
-    pure = len(operators) in (0, len(c.plan.operators))
     picked = c.plan.id == optimized.plan.id
-    return Measured(c.plan.id, operators, c.how, c.plan.cost.bottleneck, u, basis, picked, pure)
+    return Measured(c.plan.id, in_spark(c.plan), c.how, c.plan.cost.bottleneck, u, basis, picked, pure(c.plan))

@@ -20,14 +20,16 @@ from service.profile_lookup import find_profile
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A rate at which the two picks are not the same."""
-
-    rate: float
+class Step:
+    rate: float  # requested
     checked: tuple[str, ...]  # operators in Spark, with the check
     unchecked: tuple[str, ...]
     checked_throughput: Reading | None
     unchecked_throughput: Reading | None
+
+    @property
+    def differs(self) -> bool:
+        return self.checked != self.unchecked
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,12 @@ class Panel:
     query: str
     database: str
     units: str
-    rates: tuple[float, ...]  # that were asked about
-    differences: tuple[Difference, ...]  # none: the picks are equal at all of them
+    steps: tuple[Step, ...]
+
+    @property
+    def differences(self) -> list[Step]:
+        """Rates at which the two picks are not the same."""
+        return [s for s in self.steps if s.differs]
 
 
 @dataclass(frozen=True)
@@ -52,32 +58,31 @@ def run(lab: Lab, queries: Sequence[str], databases: Sequence[str]) -> Figure6:
     picks = {(q.name, d, rule): _picks(q, d, rule, rates) for q, d, rule in panels}
     jobs = []
     for query, database, rule in panels:
-        for rate, both in picks[query.name, database, rule]:
-            for one in both:
-                name = f"{query.name} {database} by {rule}, {rate:,.0f}/s"
-                jobs.append(Job(name, partial(lab.trial, query, one, rate)))
+        for rate, (checked, unchecked) in picks[query.name, database, rule]:
+            # What is picked either way need only be known somewhere.
+            if checked.id != unchecked.id or (rate == RATES[-1] and not lab.points(query, checked)):
+                for one in (checked, unchecked):
+                    name = f"{query.name} {database} by {rule}, {rate:,.0f}/s"
+                    jobs.append(Job(name, partial(lab.trial, query, one, rate)))
     left_out = lab.run("Figure 6", jobs)
     found = []
     for query, database, rule in panels:
-        differing = tuple(_difference(lab, query, rate, *both) for rate, both in picks[query.name, database, rule])
-        found.append(Panel(query.name, database, rule.value, tuple(rates), differing))
+        steps = tuple(_step(lab, query, rate, *both) for rate, both in picks[query.name, database, rule])
+        found.append(Panel(query.name, database, rule.value, steps))
     return Figure6(tuple(found), left_out)
 
 
 def _picks(
     query: Query, database: str, rule: Units, rates: Sequence[float]
 ) -> list[tuple[float, tuple[Candidate, Candidate]]]:
-    """Where they differ: the rate, the pick with the check, and the one without."""
+    """By rate, the pick with the check and the one without."""
     found = []
     for rate in rates:
-        checked, unchecked = (
-            candidate(query.optimized(rate, database, check, rule), Kind.OPTIMAL) for check in (True, False)
-        )
-        if checked.id != unchecked.id:
-            found.append((rate, (checked, unchecked)))
+        both = [candidate(query.optimized(rate, database, check, rule), Kind.OPTIMAL) for check in (True, False)]
+        found.append((rate, (both[0], both[1])))
     return found
 
 
-def _difference(lab: Lab, query: Query, rate: float, checked: Candidate, unchecked: Candidate) -> Difference:
+def _step(lab: Lab, query: Query, rate: float, checked: Candidate, unchecked: Candidate) -> Step:
     through = [throughput(lab.points(query, one), rate) for one in (checked, unchecked)]
-    return Difference(rate, in_spark(checked.plan), in_spark(unchecked.plan), through[0], through[1])
+    return Step(rate, in_spark(checked.plan), in_spark(unchecked.plan), through[0], through[1])

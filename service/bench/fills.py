@@ -19,6 +19,7 @@ from itertools import count
 from os import fsync, link
 from pathlib import Path
 from tempfile import mkdtemp
+from time import monotonic
 from urllib.parse import urlsplit, urlunsplit
 
 from pyspark.sql import SparkSession
@@ -59,6 +60,7 @@ class Fills:
     most_bytes: int = MOST_BYTES
     made: int = 0  # stores that had to be made, and those that were there
     reused: int = 0
+    seconds: float = 0.0  # that making them took
     _place: Path = field(default_factory=lambda: Path(mkdtemp(prefix="penstock-fills-")))
     _known: OrderedDict[_Key, tuple[str, int]] = field(default_factory=OrderedDict)  # where, and bytes
     _numbers: Iterator[int] = field(default_factory=count)
@@ -115,6 +117,7 @@ class Fills:
             self._known.move_to_end(key)
         if not absent:
             return
+        started = monotonic()
         # Of stores in Spark with the same contents one is made.
         wanted = {name for key, names in absent.items() for name in (names[:1] if key.kind == "spark" else names)}
         by_length: dict[float, set[str]] = {}
@@ -139,6 +142,7 @@ class Fills:
         if url is not None and not any(key.kind == "postgres" for key in absent):
             self._drop(url)
         shutil.rmtree(state.parent)
+        self.seconds += monotonic() - started
 
     def _earlier(self, workload: Workload, longest: float) -> Earlier:
         """Tuples are numbered from the beginning of the longest window on: all stores see the same ones."""

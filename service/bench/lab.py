@@ -82,11 +82,10 @@ class Lab:
         candidate = planned_at(query, candidate, rate)
         self._check_time(query, candidate, rate)
         tuples = self._missing(query, candidate, rate)
-        started = monotonic()
+        making = self.fills.seconds
         found = measure_u(self.fills, query.at(rate), candidate.plan, candidate.how, self.limits)
         if tuples > 1e6:
-            ran = sum(found.batches) * (2 + 1 / self.limits.measured) + 2.0
-            self._per_tuple = max(1e-7, (monotonic() - started - ran) / tuples)
+            self._per_tuple = (self.fills.seconds - making) / tuples
         if self.kept is not None:
             keep(self.kept, Kept(query.sql, candidate.id, self.limits.batch, found))
         return found

@@ -13,6 +13,7 @@ mpl.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from optimizer.placement.problem import Units
 from service.bench.crossover import Crossovers
 from service.bench.curve import Basis, Reading
 from service.bench.figure5 import Figure5, Panel
@@ -143,19 +144,18 @@ def _short(operators: Sequence[str], most: int = 4) -> str:
 
 
 def figure6(found: Figure6, directory: Path) -> list[Path]:
-    """Only what differs is drawn; nothing where nothing does."""
-    own = [p for p in found.panels if any(d.checked_throughput or d.unchecked_throughput for d in p.differences)]
+    """The paper's rule, under which the check can matter, and whatever differs under another one."""
+    own = [p for p in found.panels if p.units == Units.OPERATOR or p.differences]
     if not own:
         return []
     with mpl.rc_context(_STYLE):
         figure, axes = _grid(len(own), 3.4, 2.5)
         for panel, one in zip(own, axes, strict=True):
-            rates = [d.rate for d in panel.differences]
             for name, colour, marker, values in (
-                ("with the check", BLUE, "o", [d.checked_throughput for d in panel.differences]),
-                ("without", RED, "x", [d.unchecked_throughput for d in panel.differences]),
+                ("with the check", BLUE, "o", [s.checked_throughput for s in panel.steps]),
+                ("without", RED, "x", [s.unchecked_throughput for s in panel.steps]),
             ):
-                shown = [(r, v.value) for r, v in zip(rates, values, strict=True) if v]
+                shown = [(s.rate, v.value) for s, v in zip(panel.steps, values, strict=True) if v]
                 one.plot([r for r, _ in shown], [v for _, v in shown], color=colour, marker=marker, label=name)
             one.set(
                 xscale="log",

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from math import inf
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -44,15 +45,18 @@ class How(StrEnum):
 @dataclass(frozen=True)
 class Limits:
     batch: float = 2.0  # B, seconds of stream in a batch
-    measured: int = 2  # batches that count, the last ones
+    measured: int = 2  # batches that count at least, the last ones
+    span: float = 1.0  # seconds that those take at least, as short ones scatter more
     settle: int = 1  # batches that are no faster than as many before them: it has settled
     most: int = 12  # batches for that
+    patience: float = inf  # seconds of batches for that
     slow: float = 1.5  # times B: batches that all take longer need not settle
     give_up: float = 3.0  # times B
     starting: float = 10.0  # seconds more for the first batch, in which Spark compiles the plan; no part of its u
 
 
-HASTY = Limits(measured=1, most=3, slow=1.3, give_up=2.0)  # where it matters only whether a plan keeps up
+# Where it matters only whether a plan keeps up; most of the code has been compiled for plans before.
+HASTY = Limits(measured=1, patience=4.0, slow=1.3, give_up=2.0, starting=5.0)
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,19 @@ def _enough(reports: Sequence[BatchReport], limits: Limits) -> bool:
     """The first batch is never looked at: all its code is new."""
     seconds = [after.finished - before.finished for before, after in pairwise(reports)]
     slow = len(seconds) >= limits.settle and min(seconds) > limits.slow * limits.batch
-    return slow or settled(seconds, limits.settle)
+    long = len(seconds) >= limits.measured and sum(seconds) >= limits.patience
+    return slow or long or (len(seconds) > counting(seconds, limits) and settled(seconds, limits.settle))
+
+
+def counting(seconds: Sequence[float], limits: Limits) -> int:
+    """How many batches count: so many of the last ones that they are long enough together.
+
+    >>> counting([3.0, 0.6, 0.5, 0.4], Limits(measured=1, span=1.0)), counting([3.0, 2.0], Limits(measured=1, span=1.0))
+    (3, 1)
+    """
+    together = accumulate(reversed(seconds))
+    enough = next((n for n, length in enumerate(together, 1) if length >= limits.span), len(seconds))
+    return max(enough, limits.measured)
 
 
 def _cancel(deployment: Deployment | NativeDeployment, spark: SparkSession) -> None:
@@ -187,4 +203,5 @@ def _durations(
     found = {p.batchId: p.durationMs["triggerExecution"] / 1000 for p in told}
     if not found or isinstance(deployment, Deployment):
         found = {after.batch: after.finished - before.finished for before, after in pairwise(reports)} | found
-    return dict(sorted(found.items())[-limits.measured :])
+    last = sorted(found.items())
+    return dict(last[-counting([seconds for _, seconds in last], limits) :])
