@@ -15,7 +15,7 @@ from connectors.duckdb import DuckDb
 from connectors.sample_estimates import Side
 from connectors.types import arrow_type
 from optimizer.catalog import Column, Stream, Table
-from optimizer.interests import EquiJoin, Interests, Selection
+from optimizer.interests import Comparison, EquiJoin, Interests, Selection
 from optimizer.sql.parse import predicate_text
 from optimizer.statistics import (
     ColumnStatistics,
@@ -27,6 +27,7 @@ from optimizer.statistics import (
 )
 
 BUCKETS = 100
+LEAST = 10  # tuples of a group, for its aggregate to be near that of a whole window
 _COUNT = pa.int64()
 
 
@@ -64,6 +65,7 @@ class SampledFigures:
         relation, count = sample.relation, sample.tuples.num_rows
         selections = [s for s in self._wanted.selections if s.relation == relation.name]
         own = [join for join in joins if join.relations[0] == relation.name]
+        beside = [c for c in self._wanted.comparisons if c.relation == relation.name]
         return RelationStatistics(
             name=relation.name,
             kind="stream" if isinstance(relation, Stream) else "table",
@@ -75,7 +77,11 @@ class SampledFigures:
             columns=tuple(self._columns(sample, group) for group in self._wanted.groups_of(relation.name))
             if count
             else (),
-            predicates=(*(found for s in selections if (found := self._selection(s, sample))), *own),
+            predicates=(
+                *(found for s in selections if (found := self._selection(s, sample))),
+                *own,
+                *(found for c in beside if (found := self._comparison(c))),
+            ),
         )
 
     # -- columns ----------------------------------------------------------------------------------------------------
@@ -140,6 +146,45 @@ class SampledFigures:
             return None
         return PredicateStatistics(
             relations=(selection.relation,), predicate=predicate_text(selection.predicate), share=share
+        )
+
+    def _comparison(self, beside: Comparison) -> PredicateStatistics | None:
+        """A value beside an aggregate of its group. The one that is the largest or smallest says nothing of the others,
+        and it weighs more in a sample than in a window; so it is left out."""
+
+        def over_group(node: exp.Expr) -> exp.Expr:
+            return exp.Window(this=node.copy(), partition_by=by()) if isinstance(node, exp.AggFunc) else node
+
+        def by() -> list[exp.Expr]:
+            return [key.copy() for key in beside.keys]
+
+        ranked = [
+            exp.Window(
+                this=exp.RowNumber(),
+                partition_by=by(),
+                order=exp.Order(expressions=[exp.Ordered(this=f.this.copy(), desc=isinstance(f, exp.Max))]),
+            )
+            for f in beside.predicate.find_all(exp.Max, exp.Min)
+        ]
+        others = exp.and_(exp.true(), *(exp.GT(this=rank, expression=exp.Literal.number(1)) for rank in ranked))
+        size = exp.Window(this=exp.func("count", exp.Star()), partition_by=by())
+        counted = exp.select(
+            beside.predicate.transform(over_group).as_("hit"), others.as_("other"), size.as_("size")
+        ).from_(_table(beside.relation))
+        inner = counted.where(*(p.copy() for p in beside.within))
+        outer = exp.select("count_if(hit) AS hits", "count(*) AS n").from_(inner.subquery("each"))
+        sql = outer.where("other", f"size >= {LEAST}").sql(dialect="duckdb")
+        try:
+            ((hits, sample),) = _rows(self._duckdb.query(sql, {}, pa.schema([("hits", _COUNT), ("n", _COUNT)])))
+        except DatabaseError:  # a value that the expression fails on
+            return None
+        assert isinstance(hits, int | None)
+        assert isinstance(sample, int)
+        share = estimates.share(hits or 0, sample, whole=False)
+        if share is None:
+            return None
+        return PredicateStatistics(
+            relations=(beside.relation,), predicate=predicate_text(beside.predicate), share=share
         )
 
     def _join(self, join: EquiJoin) -> PredicateStatistics | None:

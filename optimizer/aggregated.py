@@ -15,6 +15,14 @@ from sqlglot import exp
 from optimizer.algebra import Aggregate, Leaf, Scalar, Tree, Window, leaves, post_order
 
 ABOVE = 0.5
+_MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.GT: exp.LT,
+    exp.LT: exp.GT,
+    exp.GTE: exp.LTE,
+    exp.LTE: exp.GTE,
+    exp.EQ: exp.EQ,
+    exp.NEQ: exp.NEQ,
+}
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,19 @@ class Aggregated:
             isinstance(mean, exp.Avg | exp.Median) and isinstance(value, exp.Column) and mean.this == value
             for mean, value in (sides, sides[::-1])
         )
+
+
+def same(one: Scalar, other: Scalar) -> bool:
+    """Whether two predicates are one, also where the sides of a comparison have changed places.
+
+    >>> from sqlglot import parse_one
+    >>> same(parse_one("a < max(b)"), parse_one("max(b) > a")), same(parse_one("a < b"), parse_one("b < a"))
+    (True, False)
+    """
+    if one == other:
+        return True
+    turned = _MIRRORED.get(type(one))
+    return turned is type(other) and one.args["expression"] == other.this and one.this == other.args["expression"]
 
 
 def _name(leaf: Leaf) -> str:

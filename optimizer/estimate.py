@@ -16,7 +16,7 @@ from sqlglot import exp
 from costmodel import flow as flows
 from costmodel.flow import LARGEST, Drive, Estimate, Flow, Source
 from costmodel.spread import Spread
-from optimizer.aggregated import ABOVE, Aggregated
+from optimizer.aggregated import ABOVE, Aggregated, same
 from optimizer.algebra import (
     Aggregate,
     Emission,
@@ -314,7 +314,7 @@ class Estimator:
         named = sorted({self.aggregated.names[a] for a in referenced(predicate) if a in self.aggregated.names})
         facts = [fact for name in named if (r := self.catalog.relation(name)) for fact in r.selectivities]
         plain = self.aggregated.plain(predicate) if facts else None
-        return next((f.share for f in facts if f.predicate == plain), None)
+        return next((f.share for f in facts if plain is not None and same(f.predicate, plain)), None)
 
     def _domain(self, column: exp.Column) -> Domain:
         """What is known of a leaf's column."""

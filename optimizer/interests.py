@@ -1,7 +1,8 @@
 """What queries would like to know of their streams and tables: the figures their costs rest on.
 
 These are the columns that are grouped by or joined on together, the selections, the columns they compare with
-constants, and the equi-joins. Columns of aggregates and subqueries are followed down to the streams and tables.
+constants, the equi-joins, and the comparisons of a value with an aggregate of its group. Columns of aggregates and
+subqueries are followed down to the streams and tables.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from optimizer.aggregated import Aggregated
 from optimizer.algebra import (
     Aggregate,
     EquiKey,
@@ -20,6 +22,7 @@ from optimizer.algebra import (
     RelationToStream,
     Scalar,
     Select,
+    StoredTable,
     Window,
     leaves,
     post_order,
@@ -49,6 +52,16 @@ class EquiJoin:
     right_key: exp.Expr
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A predicate on a relation's tuples and an aggregate of all that have the same keys, `within` a selection."""
+
+    relation: str
+    predicate: exp.Expr
+    keys: tuple[exp.Expr, ...]
+    within: tuple[exp.Expr, ...]
+
+
 @dataclass(frozen=True)
 class Interests:
     """`compared` are the columns that need a histogram; without queries nobody knows, and it is None."""
@@ -57,6 +70,7 @@ class Interests:
     compared: frozenset[tuple[str, str]] | None
     selections: tuple[Selection, ...] = ()
     joins: tuple[EquiJoin, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
 
     def groups_of(self, relation: str) -> list[tuple[str, ...]]:
         found = {tuple(sorted(columns)) for name, columns in self.groups if name == relation}
@@ -68,6 +82,7 @@ def interests(catalog: Catalog, queries: Iterable[str]) -> Interests:
     compared: set[tuple[str, str]] = set()
     selections: dict[Selection, None] = {}
     joins: dict[EquiJoin, None] = {}
+    comparisons: dict[Comparison, None] = {}
     asked = False
     for sql in queries:
         asked = True
@@ -79,7 +94,9 @@ def interests(catalog: Catalog, queries: Iterable[str]) -> Interests:
                 if bound := range_bound(comparison):
                     compared.add((selection.relation, bound[0].name))
         joins |= dict.fromkeys(query.joins())
-    return Interests(frozenset(groups), frozenset(compared) if asked else None, tuple(selections), tuple(joins))
+        comparisons |= dict.fromkeys(query.comparisons())
+    ranges = frozenset(compared) if asked else None
+    return Interests(frozenset(groups), ranges, tuple(selections), tuple(joins), tuple(comparisons))
 
 
 def _declared(catalog: Catalog) -> Iterator[tuple[str, frozenset[str]]]:
@@ -97,7 +114,8 @@ def _declared(catalog: Catalog) -> Iterator[tuple[str, frozenset[str]]]:
 class _Query:
     tree: RelationToStream
     leaves: dict[str, Leaf]
-    computed: dict[tuple[str, str], Scalar]  # what a subquery's or aggregate's column stands for
+    computed: dict[tuple[str, str], Scalar]  # what a subquery's column, or an aggregate's key, stands for
+    aggregated: Aggregated
 
     @staticmethod
     def of(tree: RelationToStream) -> _Query:
@@ -106,7 +124,7 @@ class _Query:
             if isinstance(node, Aggregate | Project):
                 items = node.keys if isinstance(node, Aggregate) else node.items
                 computed |= {(node.alias, item.name): item.expression for item in items}
-        return _Query(tree, {leaf.alias: leaf for leaf in leaves(tree)}, computed)
+        return _Query(tree, {leaf.alias: leaf for leaf in leaves(tree)}, computed, Aggregated.in_plan(tree))
 
     def groups(self) -> Iterator[tuple[str, frozenset[str]]]:
         for node in post_order(self.tree):
@@ -146,6 +164,44 @@ class _Query:
                 yield from (
                     found for keys in key_groups(node.keys) if len(keys) == 1 and (found := self._join(keys[0]))
                 )
+
+    def comparisons(self) -> Iterator[Comparison]:
+        """Of tuples that are joined with an aggregate of their own relation, under the same selection, by its keys."""
+        aggregates = {node.alias: node for node in post_order(self.tree) if isinstance(node, Aggregate)}
+        for node in post_order(self.tree):
+            for predicate in node.residue if isinstance(node, Join) else ():
+                tuples, groups = referenced(predicate) & self.leaves.keys(), referenced(predicate) & aggregates.keys()
+                if isinstance(node, Join) and len(tuples) == len(groups) == 1:
+                    found = self._comparison(predicate, node.keys, min(tuples), aggregates[min(groups)])
+                    if found is not None:
+                        yield found
+
+    def _comparison(
+        self, predicate: Scalar, on: Iterable[EquiKey], alias: str, aggregate: Aggregate
+    ) -> Comparison | None:
+        below = aggregate.input
+        while isinstance(below, Select):
+            below = below.input
+        plain = self.aggregated.plain
+        condition = plain(predicate)
+        if condition is None or not isinstance(below, Window | StoredTable):
+            return None
+        here, there = self._within(alias), self._within(below.alias)
+        keys = {key.name: plain(key.expression) for key in aggregate.keys}
+        sides = [(k.left, k.right) if aggregate.alias in referenced(k.right) else (k.right, k.left) for k in on]
+        joined = {theirs.name: plain(own) for own, theirs in sides if referenced(theirs) == {aggregate.alias}}
+        relation = relation_name(self.leaves[alias])
+        if relation != relation_name(below) or here != there or keys != joined:
+            return None
+        found = tuple(key for key in keys.values() if key is not None)
+        return Comparison(relation, condition, found, here) if len(found) == len(keys) else None
+
+    def _within(self, alias: str) -> tuple[exp.Expr, ...]:
+        """The selection of a leaf, whatever the order of its predicates."""
+        selects = [node for node in post_order(self.tree) if isinstance(node, Select)]
+        own = [p for node in selects for p in node.predicates if referenced(p) == {alias}]
+        found = [plain for p in own if (plain := self.aggregated.plain(p)) is not None]
+        return tuple(sorted(found, key=lambda p: p.sql()))
 
     def _join(self, key: EquiKey) -> EquiJoin | None:
         left, right = self._plain(key.left), self._plain(key.right)

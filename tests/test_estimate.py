@@ -105,6 +105,7 @@ def test_ticks_of_different_slides() -> None:
     ("function", "predicate", "declared", "share"),
     [
         ("MAX(v)", "a.v > 0.9 * m.x", "v > 0.9 * MAX(v)", 0.2),  # the declared one
+        ("MAX(v)", "a.v > 0.9 * m.x", "0.9 * MAX(v) < v", 0.2),
         ("MAX(v)", "a.v > 0.8 * m.x", "v > 0.9 * MAX(v)", 1 / 3),  # another one: a guess
         ("MIN(v)", "a.v > 0.9 * m.x", "v > 0.9 * MAX(v)", 1 / 3),
         ("AVG(v)", "a.v > m.x", "v > 0.9 * MAX(v)", 0.5),  # half of the values are above their mean
