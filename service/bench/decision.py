@@ -221,6 +221,11 @@ def _case(lab: Lab, query: Query, database: str, rates: tuple[float, float]) -> 
             points[c.id] = c, known
             rows.append(_measured(optimized, c, known, rate))
         found.append(at_rate(rate, rows))
+    # The pick follows the rate: what a plan sustains is set against what is picked there, be it in the sample or not.
+    tops = {top.value for _, known in points.values() if (top := maximum(known)) is not None}
+    for rate in sorted(tops):
+        picked = candidate(query.optimized(rate, database), Kind.OPTIMAL)
+        points[picked.id] = picked, lab.points(query, picked)
     maxima = [
         Maximum(c.plan.id, in_spark(c.plan), top, c.plan.id in _picked_at(query, database, (rates[1], top.value)))
         for c, known in points.values()
@@ -230,7 +235,7 @@ def _case(lab: Lab, query: Query, database: str, rates: tuple[float, float]) -> 
 
 
 def _picked_at(query: Query, database: str, rates: Sequence[float]) -> set[str]:
-    """Plans picked near the limit, and at a plan's own maximum: the pick follows the rate."""
+    """Plans picked near the limit, and at a plan's own maximum."""
     return {query.optimized(rate, database).plan.id for rate in rates}
 
 
