@@ -144,7 +144,7 @@ def _short(operators: Sequence[str], most: int = 4) -> str:
 
 
 def figure6(found: Figure6, directory: Path) -> list[Path]:
-    """The paper's rule, under which the check can matter, and whatever differs under another one."""
+    """The paper's rule, under which the check can matter, and whatever differs under another one; no mere bounds."""
     own = [p for p in found.panels if p.units == Units.OPERATOR or p.differences]
     if not own:
         return []
@@ -155,7 +155,8 @@ def figure6(found: Figure6, directory: Path) -> list[Path]:
                 ("with the check", BLUE, "o", [s.checked_throughput for s in panel.steps]),
                 ("without", RED, "x", [s.unchecked_throughput for s in panel.steps]),
             ):
-                shown = [(s.rate, v.value) for s, v in zip(panel.steps, values, strict=True) if v]
+                known = [(s.rate, v) for s, v in zip(panel.steps, values, strict=True) if v]
+                shown = [(rate, v.value) for rate, v in known if v.basis is not Basis.AT_MOST]
                 one.plot([r for r, _ in shown], [v for _, v in shown], color=colour, marker=marker, label=name)
             one.set(
                 xscale="log",
