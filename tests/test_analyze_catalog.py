@@ -166,7 +166,10 @@ def test_the_smart_plugs(spark: SparkSession) -> None:
     assert found.rate is not None
     assert found.rate.value == pytest.approx(2000, rel=0.001)
     assert distinct(found, "house_id", "household_id", "plug_id").value == 2125
-    assert [(p.predicate, p.share.value) for p in found.predicates] == [('"plugs"."property" = 1', 0.5)]
+    shares = {p.predicate: p.share.value for p in found.predicates}
+    # A load is 0.7 to 1.3 times the plug's level: 0.13 of 0.6 are above 0.9 times the largest.
+    above = '"plugs"."value" > 0.9 * MAX("plugs"."value")'
+    assert shares == {'"plugs"."property" = 1': 0.5, above: pytest.approx(0.13 / 0.6, rel=0.05)}
 
 
 def test_what_cannot_be_read_is_passed_over_with_the_reason(spark: SparkSession, place: Path) -> None:
