@@ -169,9 +169,11 @@ class _Query:
         """Of tuples that are joined with an aggregate of their own relation, under the same selection, by its keys."""
         aggregates = {node.alias: node for node in post_order(self.tree) if isinstance(node, Aggregate)}
         for node in post_order(self.tree):
-            for predicate in node.residue if isinstance(node, Join) else ():
+            if not isinstance(node, Join):
+                continue
+            for predicate in node.residue:
                 tuples, groups = referenced(predicate) & self.leaves.keys(), referenced(predicate) & aggregates.keys()
-                if isinstance(node, Join) and len(tuples) == len(groups) == 1:
+                if len(tuples) == len(groups) == 1:
                     found = self._comparison(predicate, node.keys, min(tuples), aggregates[min(groups)])
                     if found is not None:
                         yield found
