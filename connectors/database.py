@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -90,6 +90,9 @@ class Database(Protocol):
     def fill(self, name: str, rows: pa.Table) -> None:
         """A relation shipped in: replaces the contents of the table `name`, which lives as long as the session."""
 
+    def reach(self, panes: Panes, first: datetime, until: datetime) -> None:
+        """Makes the panes of [first, until) that are missing; earlier ones may go. No tuple comes into one later."""
+
     def query(self, sql: str, values: Mapping[str, Value], schema: pa.Schema) -> pa.Table:
         """Runs SQL in which `$name` stands for a value; the result takes `schema`'s names and types, by position."""
 
@@ -114,11 +117,3 @@ class Database(Protocol):
         """Removes everything of this deployment."""
 
     def close(self) -> None: ...
-
-
-@runtime_checkable
-class PaneKeeper(Protocol):
-    """A database in which aggregates can be made from panes."""
-
-    def reach(self, panes: Panes, first: datetime, until: datetime) -> None:
-        """Makes the panes of [first, until) that are missing; earlier ones may go. No tuple comes into one later."""

@@ -19,11 +19,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from connectors.database import DatabaseError, LedgerEntry, Panes, SchemaMismatch, Store, StoreSize, Value
+from connectors.pane_spans import PaneSpans
 from connectors.types import sql_type
 from optimizer.catalog import Table
 
 KEPT_ENTRIES = 8
-OLD_PANES = 8  # panes that no window holds are dropped when they are the eighth part of one
 _SETTINGS = (
     "SET ieee_floating_point_ops = false",  # x / 0 is NULL, as everywhere in Penstock
     "SET error_on_division_by_zero = false",
@@ -42,7 +42,7 @@ class DuckDb:
         self.path = path
         self.durable = path is not None
         self._attached: set[str] = set()
-        self._panes: dict[str, tuple[datetime, datetime]] = {}  # from when until when they are there, by name
+        self._panes = PaneSpans(self._make_panes, self._add_panes, self._drop_panes)
         with self._failing(f"DuckDB cannot open {path}"):
             self._connection = duckdb.connect(str(path) if path else ":memory:")
             for setting in _SETTINGS:
@@ -114,20 +114,19 @@ class DuckDb:
         self._connection.register(name, rows)
 
     def reach(self, panes: Panes, first: datetime, until: datetime) -> None:
-        table = _name(panes.name)
-        since, end = self._panes.get(panes.name, (until, first))
         with self._failing(f"{panes.name} cannot be kept"):
-            if not since <= first <= end:
-                given = {"since": first, "until": until}
-                self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {panes.sql}", given)
-                since, end = first, until
-            elif until > end:
-                self._connection.execute(f"INSERT INTO {table} {panes.sql}", {"since": end, "until": until})
-                end = until
-            self._panes[panes.name] = since, end
-            if (first - since) * OLD_PANES > until - first:
-                self._connection.execute(f"DELETE FROM {table} WHERE _pane < ?", [first])
-                self._panes[panes.name] = first, end
+            self._panes.reach(panes, first, until)
+
+    def _make_panes(self, panes: Panes, since: datetime, until: datetime) -> None:
+        given = {"since": since, "until": until}
+        self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {_name(panes.name)} AS {panes.sql}", given)
+
+    def _add_panes(self, panes: Panes, since: datetime, until: datetime) -> None:
+        given = {"since": since, "until": until}
+        self._connection.execute(f"INSERT INTO {_name(panes.name)} {panes.sql}", given)
+
+    def _drop_panes(self, panes: Panes, before: datetime) -> None:
+        self._connection.execute(f"DELETE FROM {_name(panes.name)} WHERE _pane < ?", [before])
 
     def query(self, sql: str, values: Mapping[str, Value], schema: pa.Schema) -> pa.Table:
         with self._failing("a query failed"):

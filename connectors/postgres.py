@@ -20,11 +20,13 @@ from connectors.database import (
     DatabaseError,
     DatabaseUnavailable,
     LedgerEntry,
+    Panes,
     SchemaMismatch,
     Store,
     StoreSize,
     Value,
 )
+from connectors.pane_spans import PaneSpans
 from connectors.postgres_session import Session, positional, quoted
 from connectors.types import arrow_type, sql_type
 from optimizer.catalog import Table
@@ -51,6 +53,7 @@ class Postgres:
         self.schema = schema
         self._filled: dict[str, pa.Schema] = {}
         self._attached: set[str] = set()
+        self._panes = PaneSpans(self._make_panes, self._add_panes, self._drop_panes)
         self._session = Session(url, schema)
 
     def reconnect(self) -> None:
@@ -62,6 +65,7 @@ class Postgres:
         """Tables made in a transaction that failed are not there; others are made again when they are needed."""
         self._filled.clear()
         self._attached.clear()
+        self._panes.forget()
 
     def prepare(self, stores: tuple[Store, ...]) -> None:
         with self._session.transaction():
@@ -180,6 +184,28 @@ class Postgres:
             self._session.copy(filled_name(name), rows, doing)
             self._session.execute(f"ANALYZE {table}", doing=doing)
         self._filled[name] = rows.schema
+
+    def reach(self, panes: Panes, first: datetime, until: datetime) -> None:
+        self._panes.reach(panes, first, until)
+
+    def _make_panes(self, panes: Panes, since: datetime, until: datetime) -> None:
+        """An unlogged table: parallel workers can read it, and after a crash it is made anew."""
+        table, doing = self._own(panes.name), f"{panes.name} cannot be made"
+        with self._session.transaction():
+            self._session.execute(f"DROP TABLE IF EXISTS {table}", doing=doing)
+            numbered, ordered = positional(panes.sql, {"since": since, "until": until})
+            typed = f"CREATE UNLOGGED TABLE {table} WITH ({_QUICK_REUSE}) AS {numbered}"
+            self._session.execute(typed, ordered, doing)
+            self._session.execute(f"ANALYZE {table}", doing=doing)
+
+    def _add_panes(self, panes: Panes, since: datetime, until: datetime) -> None:
+        numbered, ordered = positional(panes.sql, {"since": since, "until": until})
+        doing = f"{panes.name} cannot be continued"
+        self._session.execute(f"INSERT INTO {self._own(panes.name)} {numbered}", ordered, doing)
+
+    def _drop_panes(self, panes: Panes, before: datetime) -> None:
+        condition = f"_pane < TIMESTAMP '{before.isoformat(sep=' ')}'"
+        self._session.execute(f"DELETE FROM {self._own(panes.name)} WHERE {condition}", doing="old panes cannot go")
 
     def query(self, sql: str, values: Mapping[str, Value], schema: pa.Schema) -> pa.Table:
         numbered, ordered = positional(sql, values)

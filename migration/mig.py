@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from connectors.database import Database, PaneKeeper, Panes, Value
+from connectors.database import Database, Panes, Value
 from connectors.tick import EPOCH, Span, Tick
 from connectors.types import column_types
 from costmodel.operators import AggregateForm
@@ -100,7 +100,6 @@ class Mig:
     def _reach(self, database: Database, first: Tick, last: Tick) -> None:
         for window, panes in self.panes:
             since = first.boundaries[window.alias] - timedelta(microseconds=window.spec.size)
-            assert isinstance(database, PaneKeeper)
             database.reach(panes, since, last.boundaries[window.alias])
 
     def _values(self, tick: Tick) -> dict[str, Value]:

@@ -208,8 +208,8 @@ class Costing:
         return -self._kept(node)
 
     def _panes(self, node: Aggregate) -> float | None:
-        """How many panes its window has, where the database can make the aggregate from them."""
-        slides = self.engines.drive is Drive.SLIDE and self.database.panes and pane_length(node) is not None
+        """How many panes its window has, where a database can make the aggregate from them."""
+        slides = self.engines.drive is Drive.SLIDE and pane_length(node) is not None
         return window_over_slide(node.input) if slides else None
 
     def _db_select(self, node: Select, came: Flow) -> float:

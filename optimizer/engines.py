@@ -35,7 +35,6 @@ class Engine:
     name: str
     dialect: str
     functions: frozenset[str]
-    panes: bool = False  # whether it keeps partial aggregates of windows
 
     def lacks(self, node: Tree) -> str | None:
         """The first function of an operator that the engine does not have."""
@@ -46,8 +45,8 @@ class Engine:
         return None
 
 
-def _engine(name: str, dialect: str, extra: str, panes: bool = False) -> Engine:
-    return Engine(name, dialect, frozenset((_COMMON + " " + extra).split()), panes)
+def _engine(name: str, dialect: str, extra: str) -> Engine:
+    return Engine(name, dialect, frozenset((_COMMON + " " + extra).split()))
 
 
 SPARK = _engine(
@@ -61,7 +60,6 @@ DUCKDB = _engine(
     "duckdb",
     "TryCast ApproxDistinct ApproxQuantile RegexpLike RegexpExtract Split Levenshtein Md5 ArgMax ArgMin Quantile "
     "PercentileCont PercentileDisc StartsWith EndsWith CountIf Median Mode Skewness Kurtosis JARO_WINKLER_SIMILARITY",
-    panes=True,
 )
 POSTGRES = _engine("postgres", "postgres", "PercentileCont PercentileDisc Md5 StartsWith RegexpLike")
 DATABASES = {engine.name: engine for engine in (DUCKDB, POSTGRES)}

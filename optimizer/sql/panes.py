@@ -77,7 +77,9 @@ def split(function: Scalar, name: str) -> Split:
         none = exp.Nullif(this=total(count), expression=exp.Literal.number(0))
         return Split(parts, exp.Div(this=total(name), expression=none))
     again = next(same for kind, same in _SAME.items() if isinstance(call, kind))
-    return Split(((name, kept(call.copy())),), again(this=exp.column(name, quoted=True)))
+    of_panes = exp.column(name, quoted=True)
+    of_panes.type = call.this.type  # texts are compared by their bytes, where a database does not
+    return Split(((name, kept(call.copy())),), again(this=of_panes))
 
 
 def _call(function: Scalar) -> exp.Expr | None:

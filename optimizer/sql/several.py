@@ -94,9 +94,13 @@ def several_query(found: Compared, shipped: Mapping[int, str], panes: Mapping[in
         exp.EQ(this=renderer.expression(k.left), expression=renderer.expression(k.right)) for k in found.join.keys
     ]
     inside.items.append((groups.subquery(exp.to_identifier(found.groups.alias, quoted=True)), keys, False))
-    items = renderer.items(found.root.keys)
+    items, at_ticks = renderer.items(found.root.keys), list[Scalar]()
     for tick in range(ticks):
-        items += _at(found, renderer, tick)
+        own = _renamed(found, renderer, tick)
+        condition = _condition(found, own, tick)
+        items += _at(found, own, condition, tick)
+        at_ticks.append(condition)
+    inside.where.append(exp.or_(*at_ticks))  # a row that is of no tick need not look for its group
     groups_by = [renderer.key(i, k.expression) for i, k in enumerate(found.root.keys, 1)]
     return select_from(inside, items).group_by(*groups_by, copy=False)
 
@@ -119,14 +123,23 @@ def _groups(node: Aggregate, table: str, renderer: _All, ticks: int) -> exp.Sele
     return select_from(read, items).group_by(*keys, copy=False)
 
 
-def _at(found: Compared, renderer: _All, tick: int) -> list[exp.Expr]:
-    groups, window = found.groups, found.window
-    own = replace(
+def _renamed(found: Compared, renderer: _All, tick: int) -> _All:
+    """The aggregate's functions as they are at a tick."""
+    groups = found.groups
+    return replace(
         renderer, renamed={(groups.alias, f.name): (groups.alias, f"{f.name}@{tick}") for f in groups.functions}
     )
-    there = exp.GT(this=column(groups.alias, f"{HERE}{tick}"), expression=exp.Literal.number(0))
+
+
+def _condition(found: Compared, own: _All, tick: int) -> Scalar:
+    """Of the rows that the join has at a tick."""
+    window = found.window
+    there = exp.GT(this=column(found.groups.alias, f"{HERE}{tick}"), expression=exp.Literal.number(0))
     inside = _between(column(window.alias, window.time_column), f"at{tick}", f"at{tick}", window.spec.size)
-    condition = exp.and_(*(own.expression(r) for r in found.join.residue), there, *inside)
+    return exp.and_(*(own.expression(r) for r in found.join.residue), there, *inside)
+
+
+def _at(found: Compared, own: _All, condition: Scalar, tick: int) -> list[exp.Expr]:
     items: list[exp.Expr] = [called(_filtered(exp.Count(this=exp.Star()), condition), f"{HERE}{tick}")]
     for function in found.root.functions:
         call = own.expression(function.expression)
