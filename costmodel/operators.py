@@ -216,11 +216,11 @@ class Engines:
         Which form is taken depends on sizes alone: whatever the profile's numbers are, a plan runs in the same way.
         """
         each = self.db.aggregate + per_tuple(self.db.functions, functions)
-        groups = self._made(out) * self.db.group
-        read, form, more = self._made(flow), None, 0.0
+        groups, read = self._made(out) * self.db.group, self._made(flow)
         if window_over_slide is not None and flow.incremental:
             panes = ceil(window_over_slide)
-            combined = flow.rate + self.executions * panes * min(out.size, flow.size / panes)
-            if combined < _WORTH_PANES * read:
-                read, form, more = combined, AggregateForm.PANE, self.db_fixed  # one more statement, for the new pane
-        return AggregateCost(more + read * each + groups, form)
+            combined = self.executions * panes * min(out.size, flow.size / panes)
+            if flow.rate + combined < _WORTH_PANES * read:
+                made = self.db_fixed + flow.rate * each  # one more statement, for the new pane
+                return AggregateCost(made + combined * self.db.pane_group + groups, AggregateForm.PANE)
+        return AggregateCost(read * each + groups, None)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-PROFILE_VERSION = 5
+PROFILE_VERSION = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class DbCosts:
     select: float  # per tuple scanned
     project: float
     aggregate: float
+    pane_group: float  # per pane and group, at each tick
     group: float  # per group that comes out
     join_in: float
     join_out: float

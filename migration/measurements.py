@@ -25,7 +25,7 @@ from optimizer.pinned import found_again
 from optimizer.placement.problem import Units, evaluate
 
 SMALLEST = 1e-4  # seconds of work per second of stream; less is noise
-_RUN = ("execution", "select", "project", "aggregate", "group", "join_in", "join_out", "result", "functions")
+_RUN = ("execution", "select", "project", "aggregate", "pane_group", "group", "join_in", "join_out", "result")
 _TICKS = ("window_row", "combine", "pane_group", "expand_group", "stage", "job", "aggregate", "join_in", "join_out")
 _TICKS_TOO = ("window", "join", "probe", "project", "stored", "bring", "give")
 
@@ -39,7 +39,7 @@ def part_of(parameter: str) -> str:
     engine, name, *_ = parameter.split(".")
     if engine == "spe":
         return "ticks" if name in (*_TICKS, *_TICKS_TOO) else "arrival"
-    if name in _RUN:
+    if name in (*_RUN, "functions"):
         return "run"
     return {"send": "arrival", "ship": "ship", "fetch": "fetch"}[name]
 

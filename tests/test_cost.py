@@ -91,9 +91,8 @@ def test_an_aggregate_from_panes_reads_what_is_new_and_the_panes() -> None:
     each = db.aggregate + db.functions["max"]
     paned = model.db_aggregate(many, groups, ("max",), 300.0)
     assert paned.form is AggregateForm.PANE
-    read = 10_000 + 300 * 2125
-    assert isclose(paned.u, db.execution + read * each + 2125 * db.group)
-    whole = model.db_aggregate(many, groups, ("max",), None)  # where the database has no panes
+    assert isclose(paned.u, db.execution + 10_000 * each + 300 * 2125 * db.pane_group + 2125 * db.group)
+    whole = model.db_aggregate(many, groups, ("max",), None)  # which cannot be made from panes
     assert whole.form is None
     assert isclose(whole.u, 3_000_000 * each + 2125 * db.group)
     few = Flow(1_000.0, 300_000.0, 32.0, True, Source.EXACT)  # less than a tuple a second in each group

@@ -208,9 +208,9 @@ def test_the_maximum_rate_is_where_feasibility_ends(number: int, database: str) 
 
 
 def test_a_sweep_finds_where_the_plan_changes() -> None:
-    start = cq(6, rate=1_000.0, database="postgres")
+    start = cq(1, rate=1_000.0, database="postgres")
     intervals = sweep(start, "plugs", 1_000.0, 80_000.0)
-    assert len(intervals) > 2
+    assert len(intervals) > 1
     assert intervals[0].low == 1_000.0
     assert intervals[-1].high == 80_000.0
     for one, after in pairwise(intervals):

@@ -48,7 +48,7 @@ def run(lab: Lab, queries: Sequence[str], databases: Sequence[str]) -> Crossover
         (query, database, one.candidate, other.candidate, other.low)
         for database in databases
         for query in map(Query.example, queries)
-        for one, other in pairwise(intervals(query, database, lab.highest))
+        for one, other in pairwise(intervals(query, database, lab.highest_on(database)))
         if not other.hopeless
     ]
     jobs = [
@@ -71,7 +71,7 @@ def _look(lab: Lab, query: Query, before: Candidate, after: Candidate, predicted
     step = 1 if first < 0 else -1
     for i in range(1, STEPS + 1):
         place = start + step * i
-        if not 0 <= place < len(GRID) or GRID[place] > lab.highest:
+        if not 0 <= place < len(GRID) or GRID[place] > lab.end_of(before):
             return
         if (_lead(lab, query, before, after, GRID[place]) < 0) != (first < 0):
             return

@@ -88,7 +88,7 @@ def run(
 ) -> Figure5:
     """With `requested` the picked plans are also measured at rates at which a bound tells that they keep up."""
     panels = [(Query.example(q), d) for d in databases for q in queries]
-    picks = {(q.name, d): intervals(q, d, lab.highest) for q, d in panels}
+    picks = {(q.name, d): intervals(q, d, lab.highest_on(d)) for q, d in panels}
     jobs = []
     for query, database in panels:
         for interval in picks[query.name, database]:
@@ -159,7 +159,7 @@ def nearest(rate: float) -> float:
 def expected(lab: Lab, query: Query, database: str, one: Candidate) -> float:
     """The rate of the grid next to the one that the model says a plan keeps up with."""
     top = predicted_maximum(one.plan, query.optimized(FIRST, database)) or FIRST
-    return nearest(min(max(top, LOWEST), lab.highest))
+    return nearest(min(max(top, LOWEST), lab.end_of(one)))
 
 
 def _panel(
@@ -172,7 +172,7 @@ def _panel(
         picked.append(Picked(plan.id, p.candidate.how, in_spark(plan), p.low, p.high, maximum(points), tuple(points)))
     top = optimal(picked)
     steps = []
-    for rate in _rates(top, lab.highest):
+    for rate in _rates(top, lab.highest_on(database)):
         at = query.optimized(rate, database)
         chosen = candidate(at, Kind.OPTIMAL)
         points = lab.points(query, chosen)

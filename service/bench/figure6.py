@@ -52,10 +52,12 @@ class Figure6:
 
 
 def run(lab: Lab, queries: Sequence[str], databases: Sequence[str]) -> Figure6:
-    rates = [r for r in (*RATES, *(RATES[-1] * 2**i for i in range(1, 5))) if r <= lab.highest]
+    rates = (*RATES, *(RATES[-1] * 2**i for i in range(1, 5)))
     rules = list(dict.fromkeys((Units(find_profile(None)[0].units), Units.OPERATOR)))
     panels = [(Query.example(q), d, rule) for rule in rules for d in databases for q in queries]
-    picks = {(q.name, d, rule): _picks(q, d, rule, rates) for q, d, rule in panels}
+    picks = {
+        (q.name, d, rule): _picks(q, d, rule, [r for r in rates if r <= lab.highest_on(d)]) for q, d, rule in panels
+    }
     jobs = []
     for query, database, rule in panels:
         for rate, (checked, unchecked) in picks[query.name, database, rule]:

@@ -26,6 +26,7 @@ from service.profile_lookup import find_profile
 from service.temporary_postgres import postgres
 
 LOWEST, HIGHEST = 100.0, 1_000_000.0  # tuples per second between which a maximum is looked for
+LOADED = {"postgres": 100_000.0}  # of a database that takes minutes to fill the windows of more
 FIRST = 5_000.0
 SECONDS_PER_TUPLE = 1e-6  # to make a window's; corrected by what it takes
 
@@ -95,6 +96,13 @@ class Lab:
         known = [t for (sql, id_, _), t in self.trials.items() if (sql, id_) == (query.sql, candidate.id)]
         return [Point(t.rate, t.u, t.censored) for t in sorted(known, key=lambda t: t.rate)]
 
+    def highest_on(self, database: str) -> float:
+        return min(self.highest, LOADED.get(database, self.highest))
+
+    def end_of(self, candidate: Candidate) -> float:
+        """Where the search for a plan's maximum ends; one all in Spark fills nothing but Spark's own windows."""
+        return self.highest_on(candidate.plan.database) if candidate.plan.migs else self.highest
+
     def search(self, query: Query, candidate: Candidate, first: float = FIRST) -> list[Point]:
         """Measures until the plan's maximum throughput is known, or is outside of what is looked at."""
         rate: float | None = first if not self.points(query, candidate) else None
@@ -102,7 +110,7 @@ class Lab:
             if rate is not None:
                 self.trial(query, candidate, rate)
             points = self.points(query, candidate)
-            rate = next_rate(points, LOWEST, self.highest)
+            rate = next_rate(points, LOWEST, self.end_of(candidate))
             if rate is None:
                 return points
 

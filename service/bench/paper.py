@@ -90,11 +90,11 @@ def run_all(
     with laboratory(minutes - spent - 1.0, databases, url, None, highest, console, kept) as lab:
         warm_up(lab, databases)
         steps: list[tuple[str, float, Callable[[], None]]] = [
-            ("figure5", 13.0, lambda: _figure5(lab, directory, queries, databases)),
+            ("figure5", 14.0, lambda: _figure5(lab, directory, queries, databases)),
             ("window-slide", 3.5, lambda: _window_slide(lab, directory, databases)),
             ("crossover", 7.0, lambda: _crossover(lab, directory, queries, databases)),
             ("accuracy", 5.0, lambda: _accuracy(lab, directory, queries, databases)),
-            ("decision", 29.0, lambda: _decision(lab, directory, queries, databases)),
+            ("decision", 28.0, lambda: _decision(lab, directory, queries, databases)),
             ("figure6", 1.0, lambda: _figure6(lab, directory, queries, databases)),
             # What there was no time for, and the rates in between.
             ("figure5", 4.0, lambda: _figure5(lab, directory, queries, databases, requested=True)),

@@ -56,7 +56,7 @@ class Limits:
 
 
 # Where it matters only whether a plan keeps up; most of the code has been compiled for plans before.
-HASTY = Limits(measured=1, patience=4.0, slow=1.3, give_up=2.0, starting=5.0)
+HASTY = Limits(measured=1, patience=4.0, slow=1.3, give_up=1.5, starting=4.0)
 
 
 @dataclass(frozen=True)
