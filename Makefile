@@ -38,8 +38,9 @@ goldens: install
 	$(BIN)/python -m tests.goldens_native_update
 
 # At most an hour for the experiments of paper 001; `make bench QUICK=1` takes 6 minutes, `make bench-all` has the rest.
+# With TRIALS=FILE what was measured is kept there, and not measured again.
 bench: prepared
-	$(BIN)/penstock bench paper $(if $(QUICK),--quick)
+	$(BIN)/penstock bench paper $(if $(QUICK),--quick) $(if $(TRIALS),--trials $(TRIALS))
 	$(if $(QUICK),,$(BIN)/penstock bench report)
 
 bench-all: bench

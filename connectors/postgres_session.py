@@ -41,8 +41,10 @@ _PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$([A-Za-z_]\w*)""")
 
 
 class Session:
-    def __init__(self, url: str, schema: str) -> None:
+    def __init__(self, url: str, schema: str, settings: Mapping[str, str] | None = None) -> None:
+        """`settings` are the server's own, for this session."""
         self.place = place_of(url)
+        self._settings = {"TimeZone": "UTC", "client_min_messages": "warning", **(settings or {})}
         self._url = with_defaults(url)
         self._schema = schema
         self._inside = False
@@ -63,8 +65,8 @@ class Session:
             if _FINAL.search(cause):
                 raise DatabaseError(f"PostgreSQL at {self.place} refuses the connection: {cause}") from None
             raise DatabaseUnavailable(f"PostgreSQL at {self.place} cannot be reached: {cause}") from None
-        self.execute("SET TimeZone TO 'UTC'")
-        self.execute("SET client_min_messages TO warning")  # libpq prints the others
+        for name, value in self._settings.items():  # libpq prints messages below a warning
+            self.execute(f"SET {quoted(name)} TO '{value}'")
         self.execute(f"SET search_path TO {quoted(self._schema)}, public")
 
     def reconnect(self) -> None:

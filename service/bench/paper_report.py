@@ -98,10 +98,11 @@ def _rate(reading: Reading | None) -> str:
 def _about(run: Run) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in sorted(run.versions.items()))
     failed = [f"- {f.what}: {f.why}" for f in run.failures]
+    filled = "".join(f", with windows in {name} up to {rate:,.0f}" for name, rate in run.filled.items())
     text = (
         f"Measured {run.begun} on {run.cores} cores ({run.machine}; {versions}) in {run.minutes:.0f} minutes of "
         f"{run.budget:.0f}: {run.trials} trials, B = {run.batch:g} s, {run.measured_batches} batches each, given up "
-        f"after {run.give_up:g} B. Maxima are looked for up to {run.highest:,.0f} tuples/s.\n"
+        f"after {run.give_up:g} B. Maxima are looked for up to {run.highest:,.0f} tuples/s{filled}.\n"
     )
     return text + ("\nTrials that failed:\n" + "\n".join(failed) + "\n" if failed else "")
 

@@ -1,7 +1,8 @@
 """What a window that is many times its slide costs: u by size over slide, for each way of running one aggregate.
 
 The average load of every plug, each second, over windows of 1 second to an hour, at one rate. Spark's window() copies
-a tuple into every window that holds it, a database reads the whole window at every tick, panes are combined at it.
+a tuple into every window that holds it, a database reads the whole window at every tick, or combines panes at it, as
+Spark does.
 """
 
 from __future__ import annotations
