@@ -17,6 +17,7 @@ from service.bench.figure5 import intervals, nearest
 from service.bench.lab import Job, Lab
 from service.bench.plans import Candidate, Query, in_spark
 
+WITHOUT_PANES = "spread"  # an aggregate for which databases read the window anew, so that they lose sooner
 MORE = 1  # rounds where one is not enough
 APART = 0.15  # of the logarithm of the ratio of two u: who is so far ahead stays ahead
 STEPS = 6  # of the grid, each way: a factor of about seven
@@ -44,13 +45,16 @@ class Crossovers:
 
 def run(lab: Lab, queries: Sequence[str], databases: Sequence[str]) -> Crossovers:
     """Of all changes of plan, those at rates that the plans keep up with, or nearly."""
-    changes = [
-        (query, database, one.candidate, other.candidate, other.low)
-        for database in databases
-        for query in map(Query.example, queries)
-        for one, other in pairwise(intervals(query, database, lab.highest_on(database)))
-        if not other.hopeless
-    ]
+    changes = sorted(
+        (
+            (query, database, one.candidate, other.candidate, other.low)
+            for database in databases
+            for query in map(Query.example, (*queries, WITHOUT_PANES))
+            for one, other in pairwise(intervals(query, database, lab.highest / 2))
+            if not other.hopeless
+        ),
+        key=lambda change: change[-1],
+    )
     jobs = [
         Job(f"{query.name} {database} {rate:,.0f}/s", partial(_look, lab, query, before, after, rate))
         for query, database, before, after, rate in changes
@@ -71,7 +75,7 @@ def _look(lab: Lab, query: Query, before: Candidate, after: Candidate, predicted
     step = 1 if first < 0 else -1
     for i in range(1, STEPS + 1):
         place = start + step * i
-        if not 0 <= place < len(GRID) or GRID[place] > lab.end_of(before):
+        if not 0 <= place < len(GRID) or GRID[place] > lab.highest:
             return
         if (_lead(lab, query, before, after, GRID[place]) < 0) != (first < 0):
             return
