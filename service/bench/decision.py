@@ -47,7 +47,7 @@ FAILING = 1.3  # predicted u at which a plan should fail, also where the model i
 CLOSE = 0.15  # of the logarithm of u: so near to 1 a single batch is not enough
 CONTRADICTION = 1.15  # times less work at a higher rate: batches scatter by some percent
 SURE = 0.8  # predicted u at the higher rate of a plan that should keep up with both
-CONTENDERS = 6  # of smallest predicted u: one of them may be the best
+CONTENDERS = 10  # one placement in so many, those of smallest predicted u, may be the best; two at least
 
 
 def run(lab: Lab, queries: Sequence[str], databases: Sequence[str]) -> Decision:
@@ -87,7 +87,7 @@ def at_once(low: Sequence[Candidate], high: Sequence[Candidate]) -> set[str]:
     """Placements for which a trial at the higher rate should do for the lower one as well; both lists begin with the
     picked and the pure plans."""
     open_ = {c.id for c in (*low[:PURE], *high[:PURE])}
-    open_ |= {c.id for c in sorted(low, key=lambda c: c.plan.cost.bottleneck)[:CONTENDERS]}
+    open_ |= {c.id for c in sorted(low, key=lambda c: c.plan.cost.bottleneck)[: max(2, len(low) // CONTENDERS)]}
     return {c.id for c in high if c.plan.cost.bottleneck <= SURE} - open_
 
 
