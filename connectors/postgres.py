@@ -3,7 +3,8 @@
 A window store is one plain table with a B-tree on its time. New tuples go to the right end of the index and the oldest
 leave at its left, so neither reads more than it changes; the planner reads both ends for the range of times, which no
 statistics could follow. (A BRIN index never forgets the old times of a block that is used again.) Deleted rows give
-their space to new ones: autovacuum looks at the stores at every round, whatever their size.
+their space to new ones: autovacuum looks at the stores at every round, whatever their size. Panes are such a table as
+well, without a log.
 """
 
 from __future__ import annotations

@@ -161,16 +161,17 @@ class Engines:
             return AggregateCost(u, AggregateForm.RELATION)
         forms = {
             AggregateForm.EXPAND: self._expand(flow, out, calls, ceil(window_over_slide)),
-            AggregateForm.PANE: self._pane(flow, out, calls, ceil(window_over_slide)),
+            AggregateForm.PANE: self._pane(flow, out, functions, ceil(window_over_slide)),
         }
         form = self.form or min(forms, key=lambda f: forms[f])
         return AggregateCost(forms[form], form)
 
-    def _pane(self, flow: Flow, out: Flow, calls: float, panes: int) -> float:
+    def _pane(self, flow: Flow, out: Flow, functions: tuple[str, ...], panes: int) -> float:
         spe = self.profile.spe
+        calls, merged = per_tuple(spe.functions, functions), spe.pane_group + per_tuple(spe.merge, functions)
         fixed = self.batches * spe.partial + self.evaluations * spe.combine
         combined = self.ticks * panes * distinct(flow.size / panes, out.size)
-        return fixed + flow.rate * (spe.pane_row + calls) + combined * spe.pane_group
+        return fixed + flow.rate * (spe.pane_row + calls) + combined * merged
 
     def _expand(self, flow: Flow, out: Flow, calls: float, windows: int) -> float:
         """Every batch keeps a partial aggregate for each window it reaches into, until that window is gone.

@@ -68,6 +68,7 @@ class SpeCosts:
     bring: ByWidth  # of a relation that comes from the database
     give: ByWidth  # of a relation that goes into it
     functions: dict[str, float]  # per new tuple that a function of a sliding aggregate takes in
+    merge: dict[str, float]  # per pane and group, beside `pane_group`: what a function keeps of a pane, with others
 
 
 @dataclass(frozen=True, slots=True)

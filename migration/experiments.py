@@ -178,6 +178,7 @@ def _full_in_spark() -> list[Experiment]:
     found += [Experiment(paired(20), 10_000, "nothing"), Experiment(paired(60), 10_000, "nothing")]
     found += [Experiment(average(w), r, "nothing", form=Form.EXPAND) for w, r in copies]
     found += [Experiment(average(20, calls=calls), 40_000, "nothing") for calls in _CALLS]
+    found += [Experiment(average(120, calls=calls), 5_000, "nothing") for calls in _CALLS[:-1]]  # many panes
     return found
 
 

@@ -27,7 +27,7 @@ from optimizer.placement.problem import Units, evaluate
 SMALLEST = 1e-4  # seconds of work per second of stream; less is noise
 _RUN = ("execution", "select", "project", "aggregate", "pane_group", "group", "join_in", "join_out", "result")
 _TICKS = ("window_row", "combine", "pane_group", "expand_group", "stage", "job", "aggregate", "join_in", "join_out")
-_TICKS_TOO = ("window", "join", "probe", "project", "stored", "bring", "give")
+_TICKS_TOO = ("window", "join", "probe", "project", "stored", "bring", "give", "merge")
 
 
 def part_of(parameter: str) -> str:

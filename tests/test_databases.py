@@ -29,6 +29,7 @@ from connectors.database import (
     DatabaseError,
     DatabaseUnavailable,
     LedgerEntry,
+    Panes,
     SchemaMismatch,
     Store,
 )
@@ -452,6 +453,28 @@ def test_a_connection_lost_before_commit(postgres: Postgres) -> None:
         batch()
     postgres.reconnect()
     assert stored(postgres) == []
+
+
+def test_panes_are_made_anew_after_a_lost_connection(postgres: Postgres) -> None:
+    counted = "SELECT date_trunc('second', ts) AS _pane, count(*) AS n FROM win_p WHERE ts >= $since AND ts < $until"
+    panes, schema = Panes("pane_a", f"{counted} GROUP BY 1"), pa.schema([("n", pa.int64())])
+    postgres.append(STORE, rows(0, 0.5, 1, 2))
+    postgres.reach(panes, NOON, NOON + timedelta(seconds=2))
+    lose_connection(postgres)
+    with pytest.raises(DatabaseUnavailable):
+        postgres.reach(panes, NOON, NOON + timedelta(seconds=3))
+    postgres.reconnect()
+    postgres.reach(panes, NOON, NOON + timedelta(seconds=3))
+    found = postgres.query("SELECT n FROM pane_a ORDER BY _pane", {}, schema)
+    assert found.column(0).to_pylist() == [2, 1, 1]
+
+
+def test_a_session_neither_merges_nor_sorts(postgres: Postgres) -> None:
+    wanted = "SELECT setting FROM pg_settings WHERE name IN ('enable_mergejoin', 'enable_sort')"
+    for _ in range(2):  # after a reconnection, too
+        found = postgres.query(wanted, {}, pa.schema([("setting", pa.string())]))
+        assert found.column(0).to_pylist() == ["off", "off"]
+        postgres.reconnect()
 
 
 def test_a_server_that_is_not_there() -> None:
