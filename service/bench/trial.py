@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from connectors.spark.sliding import Form
 from migration.deployment import Deployment, kept_by
 from migration.metrics import BatchReport, Share
+from migration.mig import in_panes
 from migration.native import NativeDeployment
 from migration.settling import settled
 from migration.streaming import Settings
@@ -55,6 +56,8 @@ class Limits:
     starting: float = 10.0  # seconds more for the first batch, in which Spark compiles the plan; no part of its u
 
 
+PANED = 10e6  # tuples per second that a database makes panes of, at least
+
 # Where it matters only whether a plan keeps up; most of the code has been compiled for plans before.
 HASTY = Limits(measured=1, patience=4.0, slow=1.3, give_up=1.5, starting=4.0)
 
@@ -78,7 +81,7 @@ def measure_u(fills: Fills, workload: Workload, plan: PhysicalPlan, how: How, li
     paced = replace(workload, pace="full", batch_seconds=limits.batch, limit=limits.most * limits.batch)
     reports: list[BatchReport] = []
     with _deployed(fills, paced, plan, how, reports) as deployment:
-        lost = _run(deployment, fills.spark, reports, limits)
+        lost = _run(deployment, fills.spark, reports, replace(limits, starting=limits.starting + making_panes(plan)))
         durations = _durations(deployment, reports, limits)
     seconds = list(durations.values())
     if len(seconds) >= limits.measured:
@@ -93,6 +96,12 @@ def measure_u(fills: Fills, workload: Workload, plan: PhysicalPlan, how: How, li
     return Trial(
         workload.rate, u, lost is not None, filled, tuple(seconds), ticks, shares, memory(), monotonic() - started
     )
+
+
+def making_panes(plan: PhysicalPlan) -> float:
+    """Seconds that the first batch may take longer, in which a database makes the panes of a whole window."""
+    tuples = sum(leaf.size for leaf in plan.leaves) if in_panes(plan.operators) else 0.0
+    return tuples / PANED
 
 
 def merged(trials: Sequence[Trial], batch: float) -> Trial:
