@@ -56,10 +56,11 @@ class Limits:
     starting: float = 10.0  # seconds more for the first batch, in which Spark compiles the plan; no part of its u
 
 
+CLEAR = 1.5  # times B, or B over it: nearer to B a trial settles, whatever the patience
 PANED = 10e6  # tuples per second that a database makes panes of, at least
 
 # Where it matters only whether a plan keeps up; most of the code has been compiled for plans before.
-HASTY = Limits(measured=1, patience=4.0, slow=1.3, give_up=1.5, starting=4.0)
+HASTY = Limits(measured=1, patience=4.0, slow=1.5, give_up=2.0, starting=4.0)
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,8 @@ def _enough(reports: Sequence[BatchReport], limits: Limits) -> bool:
     """The first batch is never looked at: all its code is new."""
     seconds = [after.finished - before.finished for before, after in pairwise(reports)]
     slow = len(seconds) >= limits.settle and min(seconds) > limits.slow * limits.batch
-    long = len(seconds) >= limits.measured and sum(seconds) >= limits.patience
+    clear = bool(seconds) and not 1 / CLEAR <= seconds[-1] / limits.batch <= CLEAR
+    long = clear and len(seconds) >= limits.measured and sum(seconds) >= limits.patience
     return slow or long or (len(seconds) > counting(seconds, limits) and settled(seconds, limits.settle))
 
 
