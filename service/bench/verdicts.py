@@ -113,13 +113,23 @@ def at_rate(rate: float, rows: Sequence[Measured]) -> AtRate:
 
 
 def throughput_regret(maxima: Sequence[Maximum]) -> float | None:
-    """How many times more tuples the best plan sustains; 1 where the picked one is the best."""
-    picked = max((m.maximum.value for m in maxima if m.picked), default=None)
-    return (
-        max(m.maximum.value for m in maxima if m.maximum.basis is not Basis.AT_MOST or m.picked) / picked
-        if picked
-        else None
-    )
+    """How many times more tuples the best plan sustains; 1 where the picked one is the best.
+
+    None where that is not known: a picked plan that keeps up as far as it was looked at may be as good as any other.
+
+    >>> def of(value, basis, picked): return Maximum("p", (), Reading(value, basis), picked)
+    >>> throughput_regret([of(2e4, Basis.INTERPOLATED, True), of(3e4, Basis.AT_LEAST, False)])
+    1.5
+    >>> throughput_regret([of(2e4, Basis.AT_LEAST, True), of(3e4, Basis.AT_LEAST, False)]) is None
+    True
+    """
+    picked = max((m.maximum for m in maxima if m.picked), key=lambda top: top.value, default=None)
+    if picked is None:
+        return None
+    best = max(m.maximum.value for m in maxima if m.maximum.basis is not Basis.AT_MOST or m.picked)
+    if picked.basis is Basis.AT_LEAST and best > picked.value:
+        return None
+    return best / picked.value
 
 
 def summary(cases: Sequence[Case], left_out: tuple[str, ...]) -> Decision:
