@@ -108,7 +108,7 @@ def test_the_experiments_ask_for_every_number(make: object) -> None:
     asked: set[str] = set()
     for experiment in make(("duckdb", "postgres")):  # type: ignore[operator]
         asked |= _asked(experiment)
-    functions = {n for n in parameters(default_profile()) if ".functions." in n}
+    functions = {n for n in parameters(default_profile()) if ".functions." in n or ".merge." in n}
     unasked = {"spe.project", "spe.stored", "duckdb.project", "postgres.project"}
     unasked.add("postgres.functions.approxquantile")  # it has none
     if make is quick:

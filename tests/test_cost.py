@@ -124,7 +124,8 @@ def test_a_sliding_aggregate_takes_the_cheaper_form() -> None:
     fixed = model.batches * spe.partial
     rows = 5_000 * (spe.pane_row + spe.functions["avg"])
     met = 2125 * (1 - exp(-5_000 / 2125))  # of all groups, by the tuples of a pane
-    assert isclose(by_panes.u, fixed + model.batches * spe.combine + rows + 300 * met * spe.pane_group)
+    merged = 300 * met * (spe.pane_group + spe.merge["avg"])
+    assert isclose(by_panes.u, fixed + model.batches * spe.combine + rows + merged)
     copies = 300 * 5_000 * (spe.expand + spe.functions["avg"])
     kept = 300 * (302 * 2125) * model.batches**2  # of every batch that a window holds, at each evaluation
     assert isclose(expanded.u, fixed + model.batches * spe.stage + copies + kept * spe.expand_group)
