@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -36,7 +36,7 @@ from service.bench import (
     verdicts,
     window_slide,
 )
-from service.bench.curve import GRID, Basis, Point, Reading, bracket, maximum, next_rate, throughput, u_at
+from service.bench.curve import COARSE, GRID, Basis, Point, Reading, bracket, maximum, next_rate, throughput, u_at
 from service.bench.fills import Fills
 from service.bench.kept import Kept, keep, known
 from service.bench.lab import Job, Lab, OutOfTime
@@ -374,6 +374,21 @@ def test_the_search_ends_next_to_the_true_maximum(fixed: float, per_tuple: float
     assert found.basis is Basis.INTERPOLATED
     assert found.value == pytest.approx((1 - fixed) / per_tuple, rel=0.1)
     assert len(points) <= 8
+
+
+def test_a_search_in_coarse_steps_has_fewer_of_them() -> None:
+    def ends_after(steps: Sequence[float]) -> list[Point]:
+        points = [Point(400.0, 0.2)]
+        while (rate := next_rate(points, 100.0, 400_000.0, steps)) is not None:
+            points.append(Point(rate, rate / 2_000))
+        return points
+
+    fine, coarse = ends_after(GRID), ends_after(COARSE)
+    assert len(coarse) < len(fine)
+    assert max(b / a for a, b in pairwise(COARSE)) <= 2.5
+    found = maximum(coarse)
+    assert found is not None
+    assert found.value == pytest.approx(2_000, rel=0.1)
 
 
 def test_the_search_ends_at_its_limits() -> None:

@@ -13,6 +13,7 @@ from math import exp, log
 
 # Rates at which plans are measured, so that windows of one rate serve many of them: steps of at most 1.43.
 GRID = tuple(float(step * 10**power) for power in range(1, 6) for step in (10, 14, 20, 28, 40, 50, 70))
+COARSE = tuple(r for r in GRID if f"{r:.0f}"[:2] in ("10", "20", "40"))  # where a factor of two tells enough
 
 
 class Basis(StrEnum):
@@ -96,7 +97,7 @@ def bracket(points: Sequence[Point]) -> tuple[Point | None, Point | None]:
     return low, min(over, key=lambda p: p.rate, default=None)
 
 
-def next_rate(points: Sequence[Point], lowest: float, highest: float) -> float | None:
+def next_rate(points: Sequence[Point], lowest: float, highest: float, steps: Sequence[float] = GRID) -> float | None:
     """The rate to measure next on the way to the maximum; none where it is known to a step of the grid.
 
     >>> next_rate([Point(5000, 0.2)], 100, 400_000), next_rate([Point(5000, 2.5)], 100, 400_000)
@@ -105,7 +106,7 @@ def next_rate(points: Sequence[Point], lowest: float, highest: float) -> float |
     True
     """
     low, high = bracket(points)
-    grid = [r for r in GRID if lowest <= r <= highest]
+    grid = [r for r in steps if lowest <= r <= highest]
     if low and high:
         between = [r for r in grid if low.rate < r < high.rate]
         found = maximum(points)

@@ -25,7 +25,7 @@ from random import Random
 from optimizer.optimize import Optimized
 from optimizer.physical import PhysicalPlan
 from optimizer.pinned import placed
-from service.bench.curve import GRID, Basis, Point, Reading, bracket, maximum
+from service.bench.curve import COARSE, GRID, Basis, Point, Reading, bracket, maximum
 from service.bench.figure5 import expected, nearest
 from service.bench.lab import FIRST, Job, Lab
 from service.bench.plans import Candidate, Kind, Query, candidate, in_spark, predicted, way
@@ -42,7 +42,6 @@ AHEAD = 2  # placements that seem better than the picked one run against it agai
 CLEARLY = 0.95  # of its u: who is nearer is as good
 ROUNDS = 2  # of that
 CORRECTIONS = 3  # of the rate at which a plan should fail, by what it took at the last one
-COARSE = tuple(r for r in GRID if f"{r:.0f}"[:2] in ("10", "20", "40"))  # such rates: each has windows to fill
 FAILING = 1.3  # predicted u at which a plan should fail, also where the model is some way off
 CLOSE = 0.15  # of the logarithm of u: so near to 1 a single batch is not enough
 CONTRADICTION = 1.15  # times less work at a higher rate: batches scatter by some percent

@@ -14,7 +14,7 @@ from functools import partial
 from math import log
 
 from optimizer.explain.sweep import sweep
-from service.bench.curve import GRID, Basis, Point, Reading, maximum, throughput, u_at
+from service.bench.curve import COARSE, GRID, Basis, Point, Reading, maximum, throughput, u_at
 from service.bench.lab import FIRST, LOWEST, Job, Lab
 from service.bench.live import STREAM
 from service.bench.plans import ALL_IN_SPARK, Candidate, Kind, Query, candidate, in_spark, predicted, predicted_maximum
@@ -109,7 +109,9 @@ def run(
             slow = kind in (Kind.EXPAND, Kind.NATIVE)
             limits = replace(lab.limits, give_up=HASTY.give_up) if slow else lab.limits
             first = SLOW if slow else expected(lab, query, database, pure)
-            jobs.append(Job(f"{query.name} {database} {kind}", partial(_search, lab, query, pure, first, limits)))
+            steps = COARSE if slow else GRID  # they are orders of magnitude behind
+            search = partial(_search, lab, query, pure, first, limits, steps)
+            jobs.append(Job(f"{query.name} {database} {kind}", search))
     for query, database in panels:
         for after in picks[query.name, database][1:]:
             name = f"{query.name} {database} where the pick changes, {after.low:,.0f}/s"
@@ -128,9 +130,9 @@ def _at(lab: Lab, query: Query, database: str, rate: float) -> None:
         lab.trial(query, candidate(query.optimized(rate, database), Kind.OPTIMAL), rate)
 
 
-def _search(lab: Lab, query: Query, one: Candidate, first: float, limits: Limits) -> None:
+def _search(lab: Lab, query: Query, one: Candidate, first: float, limits: Limits, steps: Sequence[float]) -> None:
     with lab.limited(limits):
-        lab.search(query, one, first)
+        lab.search(query, one, first, steps)
 
 
 def _to_its_end(lab: Lab, query: Query, one: Candidate, end: float) -> None:

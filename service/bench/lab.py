@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from connectors.spark.session import spark_session
 from connectors.spark.sliding import Form
 from optimizer.errors import PenstockError
-from service.bench.curve import Point, next_rate
+from service.bench.curve import GRID, Point, next_rate
 from service.bench.fills import Fills
 from service.bench.kept import Kept, keep, known
 from service.bench.plans import Candidate, Query, planned_at
@@ -103,14 +103,16 @@ class Lab:
         """Where the search for a plan's maximum ends; one all in Spark fills nothing but Spark's own windows."""
         return self.highest_on(candidate.plan.database) if candidate.plan.migs else self.highest
 
-    def search(self, query: Query, candidate: Candidate, first: float = FIRST) -> list[Point]:
-        """Measures until the plan's maximum throughput is known, or is outside of what is looked at."""
+    def search(
+        self, query: Query, candidate: Candidate, first: float = FIRST, steps: Sequence[float] = GRID
+    ) -> list[Point]:
+        """Measures until the plan's maximum throughput is known to a step, or is outside of what is looked at."""
         rate: float | None = first if not self.points(query, candidate) else None
         while True:
             if rate is not None:
                 self.trial(query, candidate, rate)
             points = self.points(query, candidate)
-            rate = next_rate(points, LOWEST, self.end_of(candidate))
+            rate = next_rate(points, LOWEST, self.end_of(candidate), steps)
             if rate is None:
                 return points
 

@@ -46,9 +46,10 @@ The quantity is u(plan, rate): seconds of work per second of stream. Windows are
 as fast as it goes in batches of B seconds until they get no faster, and u is what the last of them take over B. The
 loop is serial, so a plan keeps up exactly if u ≤ 1. At a requested rate r the actual throughput is the smaller of r and
 r/u. The maximum throughput is the rate at which u is 1, interpolated between two neighbouring measured rates (log-log;
-steps of at most 1.43). A batch that takes several times B is given up: then only a bound is known, and `≥` or `≤` says
-so. Spark's own query (`native`) starts with empty windows, and its u only grows from there: its maximum is an upper
-bound. The paper's machine had 24 cores and its engines were others: orders and shapes can be compared, figures cannot.
+steps of at most 1.43; of 2.5 for window() and Spark's own query, which are orders of magnitude behind). A batch that
+takes several times B is given up: then only a bound is known, and `≥` or `≤` says so. Spark's own query (`native`)
+starts with empty windows, and its u only grows from there: its maximum is an upper bound. The paper's machine had 24
+cores and its engines were others: orders and shapes can be compared, figures cannot.
 """
 
 
@@ -250,7 +251,8 @@ def _crossover(found: Crossovers, results: Path, page: Path) -> str:
     head = ("query", "database", "in Spark below", "in Spark above", "predicted", "measured", "measured is off by")
     return (
         "## Where the best plan changes\n\nThe rates at which `explain --sweep` says that another plan becomes the "
-        "best, as far as the plans keep up there, and the rates at which it does: both plans in turns, medians.\n\n"
+        "best, as far as the plans keep up there, and the rates at which it does: both plans in turns, medians. "
+        "Changes far beyond the rates up to which a database's windows are filled are only predicted.\n\n"
         + _picture(results, page, "crossover", "u of two plans by rate")
         + _table(head, rows)
         + _left_out(found.left_out)
