@@ -4,6 +4,7 @@ state/deployment.json   which plan this is
 state/checkpoint/       Spark's own
 state/store.duckdb      window stores and ledger (for PostgreSQL: a schema of the deployment's own)
 state/spark/            buffers and partial aggregates of SPE operators
+state/handover/         large relations on their way from the database into Spark, while a batch runs
 state/dead-letter/      records that could not be read, with the reason
 """
 
@@ -23,6 +24,7 @@ from connectors.duckdb import DuckDb
 from connectors.postgres import Postgres
 from connectors.postgres_parallel import ExecutorStaging
 from connectors.sinks import Sink, open_sink
+from connectors.spark.handover import Handover
 from connectors.spark.sliding import Form
 from connectors.spark.state import SpeState
 from migration.batch import Batches
@@ -113,6 +115,7 @@ class Deployment(StreamingRun):
             self.kept,
             self.database,
             SpeState(self.spark, str(state / "spark")),
+            Handover(self.spark, state / "handover"),
             self.clock,
         )
         self.database.prepare(tuple(k.store(self.catalog) for k in self.kept.in_database))

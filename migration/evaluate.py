@@ -17,7 +17,8 @@ from pyspark.sql.types import StructType
 from sqlglot import exp
 
 from connectors.database import Database
-from connectors.spark.arrow import ddl, frame_of
+from connectors.spark.arrow import ddl
+from connectors.spark.handover import Handover
 from connectors.spark.relations import Evaluation
 from connectors.spark.state import SpeState
 from connectors.spark.tuple_driven import spark_fragment
@@ -42,6 +43,7 @@ class Evaluator:
     kept: Layout
     database: Database
     state: SpeState
+    handover: Handover
     clock: Clock
     before_query: Callable[[], None] = lambda: None
     _foreign: list[Table] = field(default_factory=list)
@@ -93,6 +95,10 @@ class Evaluator:
     def at(self, ticks: Sequence[Tick]) -> pa.Table:
         """The result at each tick, in the query's columns."""
         self._refresh()
+        with self.handover:
+            return self._at(ticks)
+
+    def _at(self, ticks: Sequence[Tick]) -> pa.Table:
         given: dict[int, DataFrame] = {}
         evaluation = self.evaluation(ticks, given)
         for kept in self.kept.partials:
@@ -104,7 +110,7 @@ class Evaluator:
             if mig.is_whole:
                 return self.emitted(result)
             with self.clock(Share.TRANSFER, f"{mig.id} fetch"):
-                given[id(mig.root)] = frame_of(self.spark, result)
+                given[id(mig.root)] = self.handover.frame(result)
         with self.clock(Share.SPARK, "ticks"):
             return self.emitted(evaluation.relation(self.plan.tree.input).toArrow())
 
@@ -156,7 +162,7 @@ class Evaluator:
         with self.clock(Share.DATABASE):
             rows = self.database.query(query.sql(dialect=self.database.dialect), {}, schema)
         with self.clock(Share.TRANSFER):
-            return frame_of(self.spark, rows)
+            return self.handover.frame(rows)
 
     def _stored(self, leaf: StoredTable) -> DataFrame:
         table = self.catalog.tables[leaf.table]
@@ -165,13 +171,17 @@ class Evaluator:
         with self.clock(Share.TRANSFER):
             read = self.database.read_table if lives_in(table, self.database) else read_elsewhere
             rows = read(table, leaf.columns)
-            return frame_of(self.spark, rows.select(list(leaf.columns)).cast(schema))
+            return self.handover.frame(rows.select(list(leaf.columns)).cast(schema))
 
     # -- tuple-driven ------------------------------------------------------------------------------------------------
 
     def between(self, span: Span) -> pa.Table:
         """The rows whose newest tuple is of the span; their tick is its end."""
         self._refresh()
+        with self.handover:
+            return self._between(span)
+
+    def _between(self, span: Span) -> pa.Table:
         found: dict[int, pa.Table | DataFrame] = {}
         runs = {id(mig.root): mig for mig in self.migs}
         where = {id(o.node): o.where for o in self.plan.operators}
@@ -218,14 +228,14 @@ class Evaluator:
                 case _:
                     name = shipped[id(below)] = store_name(below, ids)
                     result = found[id(below)]
-                    frames[name] = frame_of(self.spark, result) if isinstance(result, pa.Table) else result
+                    frames[name] = self.handover.frame(result) if isinstance(result, pa.Table) else result
         return spark_fragment(self.spark, node, frames, shipped, span, self.catalog)
 
     def _selected(self, node: Select, result: pa.Table | DataFrame | None) -> DataFrame:
         """A selection of a window under the stream's own names: kept by Spark, or what the database made of it."""
         if result is None:
             return self._tuples(_base(node))
-        frame = frame_of(self.spark, result) if isinstance(result, pa.Table) else result
+        frame = self.handover.frame(result) if isinstance(result, pa.Table) else result
         return frame.toDF(*(name for _, name in outputs(node)))
 
 

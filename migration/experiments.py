@@ -196,7 +196,7 @@ def _full_in(database: str) -> list[Experiment]:
         found += [Experiment(compared(20, 60), rate, p, database) for p in ("aggregates", "above", "rest")]
         found += [Experiment(nested(60), rate, p, database) for p in ("aggregates", "rest")]
         found.append(Experiment(above(60), rate / 2, "aggregates", database))
-    found += [Experiment(average(300), r, "selections", database) for r in (4_000, 10_000)]  # large relations
+    found += [Experiment(average(300), r, "selections", database) for r in (4_000, 10_000, 40_000)]  # large relations
     found += [Experiment(average(w), r, "all", database) for w, r in sizes]
     found += [Experiment(average(60, groups), 20_000, "rest", database) for groups in (40, 425)]
     found += [Experiment(above(w), r, "above", database) for w, r in ((60, 1_000), (300, 10_000))]

@@ -223,6 +223,10 @@ class OperatorProbe:
         return len(self.ticks) or 1
 
     def measure(self) -> None:
+        with self.evaluator.handover:
+            self._measure()
+
+    def _measure(self) -> None:
         fragments = {id(mig.root): mig for mig in self.evaluator.migs}
         try:
             for leaf in leaves(self.plan.tree):
@@ -256,6 +260,11 @@ class OperatorProbe:
     def _seconds(frame: DataFrame) -> float:
         _run(frame)  # once for the JVM
         return median(timed(_run, frame) for _ in range(REPEATS))
+
+    def _taken(self, table: pa.Table) -> float:
+        handover = self.evaluator.handover
+        _run(handover.frame(table))  # once for the JVM
+        return median(timed(lambda: _run(handover.frame(table))) for _ in range(REPEATS))
 
     @staticmethod
     def _handing_over(frame: DataFrame) -> float:
@@ -301,9 +310,8 @@ class OperatorProbe:
             own = max(0.0, total[o.id] - sum(total.get(name, 0.0) for name in below))
             self.work[o.id] = Work(_mean(rows[o.id]), _mean(sizes[o.id]), own * _share_seen(o, members))
         table = stacked(results, mig.schema) if self.ticks else results[0][1]
-        frame = frame_of(self.deployment.spark, table)
-        taken = 0.0 if mig.is_whole else self._seconds(frame)
-        self._frames[id(mig.root)] = frame.persist()
+        taken = 0.0 if mig.is_whole else self._taken(table)
+        self._frames[id(mig.root)] = frame_of(self.deployment.spark, table).persist()
         border = (given / self.executions, taken / self.executions)
         self.migs[mig.id] = MigWork(always, always + total[members[-1].id], median(whole), *border)
 

@@ -378,9 +378,9 @@ def test_the_search_ends_next_to_the_true_maximum(fixed: float, per_tuple: float
 
 def test_a_search_in_coarse_steps_has_fewer_of_them() -> None:
     def ends_after(steps: Sequence[float]) -> list[Point]:
-        points = [Point(400.0, 0.2)]
+        points = [Point(400.0, (400 / 700) ** 2)]
         while (rate := next_rate(points, 100.0, 400_000.0, steps)) is not None:
-            points.append(Point(rate, rate / 2_000))
+            points.append(Point(rate, (rate / 700) ** 2))
         return points
 
     fine, coarse = ends_after(GRID), ends_after(COARSE)
@@ -388,7 +388,7 @@ def test_a_search_in_coarse_steps_has_fewer_of_them() -> None:
     assert max(b / a for a, b in pairwise(COARSE)) <= 2.5
     found = maximum(coarse)
     assert found is not None
-    assert found.value == pytest.approx(2_000, rel=0.1)
+    assert found.value == pytest.approx(700, rel=0.1)
 
 
 def test_the_search_ends_at_its_limits() -> None:

@@ -60,7 +60,7 @@ CLEAR = 1.5  # times B, or B over it: nearer to B a trial settles, whatever the 
 PANED = 10e6  # tuples per second that a database makes panes of, at least
 
 # Where it matters only whether a plan keeps up; most of the code has been compiled for plans before.
-HASTY = Limits(measured=1, patience=4.0, slow=1.5, give_up=2.0, starting=4.0)
+HASTY = Limits(measured=1, patience=0.8, slow=1.5, give_up=2.0, starting=4.0)
 
 
 @dataclass(frozen=True)
