@@ -21,7 +21,7 @@ WITHOUT_PANES = "spread"  # an aggregate for which databases read the window ane
 MORE = 1  # rounds where one is not enough
 APART = 0.15  # of the logarithm of the ratio of two u: who is so far ahead stays ahead
 STEPS = 6  # of the grid, each way: a factor of about seven
-BEYOND = 1.5  # times the rate up to which a database's windows are filled: changes further on are only predicted
+FURTHEST = 150_000.0  # tuples/s: windows of more take minutes to fill, and changes further on are only predicted
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def run(lab: Lab, queries: Sequence[str], databases: Sequence[str]) -> Crossover
     jobs = [
         Job(f"{query.name} {database} {rate:,.0f}/s", partial(_look, lab, query, before, after, rate))
         for query, database, before, after, rate in changes
-        if rate <= BEYOND * lab.highest_on(database)
+        if rate <= FURTHEST
     ]
     left_out = lab.run("crossover", jobs)
     found = []
@@ -77,7 +77,7 @@ def _look(lab: Lab, query: Query, before: Candidate, after: Candidate, predicted
     step = 1 if first < 0 else -1
     for i in range(1, STEPS + 1):
         place = start + step * i
-        if not 0 <= place < len(GRID) or GRID[place] > 2 * BEYOND * lab.highest_on(after.plan.database):
+        if not 0 <= place < len(GRID) or GRID[place] > 2 * FURTHEST:
             return
         if (_lead(lab, query, before, after, GRID[place]) < 0) != (first < 0):
             return

@@ -252,7 +252,7 @@ def _crossover(found: Crossovers, results: Path, page: Path) -> str:
     return (
         "## Where the best plan changes\n\nThe rates at which `explain --sweep` says that another plan becomes the "
         "best, as far as the plans keep up there, and the rates at which it does: both plans in turns, medians. "
-        "Changes far beyond the rates up to which a database's windows are filled are only predicted.\n\n"
+        "Changes at rates whose windows take minutes to fill are only predicted.\n\n"
         + _picture(results, page, "crossover", "u of two plans by rate")
         + _table(head, rows)
         + _left_out(found.left_out)
