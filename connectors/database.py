@@ -6,10 +6,10 @@ databases keep this one protocol, and one test-suite runs over both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import pyarrow as pa
@@ -78,6 +78,9 @@ class Database(Protocol):
         """What happens inside is committed together or not at all."""
 
     def append(self, store: Store, rows: pa.Table) -> None: ...
+
+    def repeat(self, store: Store, rows: pa.Table, earlier: Sequence[timedelta]) -> None:
+        """Fills a store that nobody has used yet: the same rows for each of `earlier`, that much before their time."""
 
     def evict(self, store: Store, before: datetime) -> int:
         """Drops the tuples of earlier times and says how many they were."""

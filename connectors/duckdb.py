@@ -9,9 +9,9 @@ not packed into smaller types on the way to a group, which would cost 7%.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -86,11 +86,25 @@ class DuckDb:
             self._connection.execute("ROLLBACK")
 
     def append(self, store: Store, rows: pa.Table) -> None:
+        columns = ", ".join(_name(name) for name in store.schema.names)
+        with self._arriving(store, rows):
+            self._connection.execute(f"INSERT INTO {_name(store.name)} SELECT {columns} FROM arrivals")
+
+    def repeat(self, store: Store, rows: pa.Table, earlier: Sequence[timedelta]) -> None:
+        time = _name(store.time_column)
+        columns = (f"{time} - $by" if n == store.time_column else _name(n) for n in store.schema.names)
+        statement = f"INSERT INTO {_name(store.name)} SELECT {', '.join(columns)} FROM arrivals"
+        with self._arriving(store, rows):
+            for by in earlier:
+                self._connection.execute(statement, {"by": by})
+
+    @contextmanager
+    def _arriving(self, store: Store, rows: pa.Table) -> Iterator[None]:
+        """New tuples as the table `arrivals`."""
         with self._failing(f"{rows.num_rows} tuples cannot be stored in {store.name}"):
             self._connection.register("arrivals", rows)
             try:
-                columns = ", ".join(_name(name) for name in store.schema.names)
-                self._connection.execute(f"INSERT INTO {_name(store.name)} SELECT {columns} FROM arrivals")
+                yield
             finally:
                 self._connection.unregister("arrivals")
 

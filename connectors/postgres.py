@@ -9,9 +9,9 @@ well, without a log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.csv
@@ -40,6 +40,9 @@ _QUICK_REUSE = (
 # Windows are in no order of their keys, and for a key of several columns the planner takes hashing for far too dear:
 # it sorted a window of 3 million tuples for a merge join, in three times the time.
 _NO_SORTING = {"enable_mergejoin": "off", "enable_sort": "off"}
+# The groups of a whole window's panes, hundreds of thousands: with less, PostgreSQL writes them to files in between,
+# and takes 3.9 s instead of 2.3 s over 12 million tuples. It happens once in the life of a session.
+_PANES_MEMORY = "64MB"
 _SERVER_WORDS = {
     "INT": "integer",
     "TIMESTAMP": "timestamp without time zone",
@@ -79,7 +82,10 @@ class Postgres:
             )
             for store in stores:
                 if self._make(store.name, store.schema, _QUICK_REUSE):
-                    self._session.execute(f"CREATE INDEX ON {self._own(store.name)} ({quoted(store.time_column)})")
+                    self._index(store)
+
+    def _index(self, store: Store) -> None:
+        self._session.execute(f"CREATE INDEX ON {self._own(store.name)} ({quoted(store.time_column)})")
 
     def _make_schema(self) -> None:
         self._session.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}")
@@ -128,6 +134,25 @@ class Postgres:
     def append(self, store: Store, rows: pa.Table) -> None:
         doing = f"{rows.num_rows} tuples cannot be stored in {store.name}"
         self._session.copy(store.name, rows.select(store.schema.names).cast(store.schema), doing)
+
+    def repeat(self, store: Store, rows: pa.Table, earlier: Sequence[timedelta]) -> None:
+        """The rows come into the server once, and the index is made when all are there: a third off."""
+        doing, table, time = f"{store.name} cannot be filled", self._own(store.name), quoted(store.time_column)
+        part = f"part_of_{store.name}"
+        self._make(part, store.schema, kind="UNLOGGED TABLE")
+        self._session.copy(part, rows.select(store.schema.names).cast(store.schema), doing)
+        for name in self._indexes(store):
+            self._session.execute(f"DROP INDEX {self._own(name)}", doing=doing)
+        for by in earlier:
+            moved = f"{time} - INTERVAL '{by // timedelta(microseconds=1):d} microseconds'"
+            columns = ", ".join(moved if n == store.time_column else quoted(n) for n in store.schema.names)
+            self._session.execute(f"INSERT INTO {table} SELECT {columns} FROM {self._own(part)}", doing=doing)
+        self._index(store)
+        self._session.execute(f"DROP TABLE {self._own(part)}", doing=doing)
+
+    def _indexes(self, store: Store) -> list[str]:
+        sql = "SELECT indexname::text FROM pg_indexes WHERE schemaname = $1 AND tablename = $2"
+        return [str(name) for name in self._session.fetch(sql, [self.schema, store.name]).column(0).to_pylist()]
 
     def stage(self, store: Store, batch: int) -> str:
         """The staging table of a store, without rows of the batch: an earlier try may have had other partitions."""
@@ -198,6 +223,7 @@ class Postgres:
         table, doing = self._own(panes.name), f"{panes.name} cannot be made"
         with self._session.transaction():
             self._session.execute(f"DROP TABLE IF EXISTS {table}", doing=doing)
+            self._session.execute(f"SET LOCAL work_mem TO '{_PANES_MEMORY}'")
             numbered, ordered = positional(panes.sql, {"since": since, "until": until})
             made = f"CREATE UNLOGGED TABLE {table} WITH ({_QUICK_REUSE}) AS {numbered}"
             self._session.execute(made, ordered, doing)

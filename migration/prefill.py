@@ -15,11 +15,9 @@ from itertools import pairwise
 from math import lcm
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from connectors.database import Store
 from connectors.spark.sliding import BUCKET, Form
 from migration.batch import Batches
 from migration.feed import Arrivals, wide
@@ -54,12 +52,10 @@ def prefill(batches: Batches, earlier: Earlier, seconds: float, only: Collection
         pieces = max(1, -(-(end - first) // PART))
         since = _borders(first, end, pieces)[-2]
         tables = chosen.take(_arrivals(batches, earlier, since, end, -1), -1)
-        for times in reversed(range(pieces)):  # oldest first, as tuples arrive
-            with batches.database.transaction():
-                for name, table in tables.items():
-                    assert isinstance(table, pa.Table), "windows are filled by the driver"
-                    store = batches.stores[name]
-                    batches.database.append(store, _before(store, table, timedelta(seconds=seconds * times / pieces)))
+        earlier_by = [timedelta(seconds=seconds * times / pieces) for times in reversed(range(pieces))]
+        for name, table in tables.items():
+            assert isinstance(table, pa.Table), "windows are filled by the driver"
+            batches.database.repeat(batches.stores[name], table, earlier_by)  # oldest first, as tuples arrive
 
 
 def _fill_spark(batches: Batches, earlier: Earlier, first: int, end: int) -> None:
@@ -105,13 +101,6 @@ def _arrivals(batches: Batches, earlier: Earlier, first: int, end: int, number: 
     columns += [F.col(name).alias(wide(stream, name)) for name in batches.kept.columns(stream)]
     frame = earlier.tuples(first, end).select(*columns)
     return Arrivals(feed, frame, number, None, bool(batches.windows.counted))
-
-
-def _before(store: Store, rows: pa.Table, by: timedelta) -> pa.Table:
-    """The same tuples, that much earlier."""
-    position = rows.schema.get_field_index(store.time_column)
-    moved = pc.subtract(rows.column(position), pa.scalar(by, pa.duration("us")))
-    return rows.set_column(position, rows.schema.field(position), moved)
 
 
 def _narrowed(kept: Layout, only: Collection[str]) -> Layout:

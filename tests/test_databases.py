@@ -133,6 +133,24 @@ def test_columns_are_appended_by_name(database: Database) -> None:
     assert stored(database) == rows(1).to_pylist()
 
 
+def test_rows_are_repeated_at_earlier_times(database: Database) -> None:
+    database.repeat(STORE, rows(10, 11).select(["name", "v", "k", "ts"]), [timedelta(seconds=4), timedelta(seconds=2)])
+    found = stored(database)
+    assert [row["ts"] for row in found] == [NOON + timedelta(seconds=s) for s in (6, 7, 8, 9)]
+    assert [row["v"] for row in found] == [10.0, 11.0, 10.0, 11.0]
+    database.append(STORE, rows(10))  # and the store is as any other
+    assert database.evict(STORE, NOON + timedelta(seconds=8)) == 2
+    assert len(stored(database)) == 3
+
+
+def test_a_repeated_store_has_its_index(postgres: Postgres) -> None:
+    postgres.prepare((STORE,))
+    postgres.repeat(STORE, rows(1), [timedelta(0)])
+    sql = "SELECT indexdef FROM pg_indexes WHERE schemaname = $1"
+    found = postgres._session.fetch(sql, [postgres.schema]).column(0).to_pylist()
+    assert [words for words in found if "(ts)" in words and STORE.name in words]
+
+
 def test_a_transaction_that_fails_leaves_nothing(database: Database) -> None:
     database.append(STORE, rows(1))
 

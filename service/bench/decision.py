@@ -166,6 +166,8 @@ def _contest(lab: Lab, query: Query, database: str, rates: tuple[float, float], 
         return
     for one in (picked, best):
         lab.search(query, one, rate)
+    if all(top is None for _, top in (bracket(lab.points(query, one)) for one in (picked, best))):
+        return  # both keep up with all that is looked at
     ends = {p.rate for one in (picked, best) for p in bracket(lab.points(query, one)) if p is not None}
     for end in sorted(ends):
         lab.in_turns(query, [picked, best], end, ROUNDS)

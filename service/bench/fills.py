@@ -18,7 +18,7 @@ from datetime import timedelta
 from itertools import count
 from os import fsync, link
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import gettempdir, mkdtemp
 from time import monotonic
 from urllib.parse import urlsplit, urlunsplit
 
@@ -37,7 +37,7 @@ from optimizer.errors import PenstockError
 from optimizer.physical import PhysicalPlan
 from service.bench.live import START, STREAM, TIME, Workload
 
-MOST_BYTES = 16 << 30  # of what is kept aside
+MOST_BYTES = 32 << 30  # of what is kept aside, and no more than a third of what the disk has left
 MOST_COPIES = 3e8  # of tuples: window() copies each into size/slide windows, and beyond this nobody waits for it
 SCHEMA = "penstock_filled"
 
@@ -57,7 +57,7 @@ class Fills:
 
     spark: SparkSession
     url: str | None = None  # of PostgreSQL
-    most_bytes: int = MOST_BYTES
+    most_bytes: int = field(default_factory=lambda: min(MOST_BYTES, shutil.disk_usage(gettempdir()).free // 3))
     made: int = 0  # stores that had to be made, and those that were there
     reused: int = 0
     seconds: float = 0.0  # that making them took

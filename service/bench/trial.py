@@ -175,17 +175,27 @@ def _enough(reports: Sequence[BatchReport], limits: Limits) -> bool:
     """The first batch is never looked at: all its code is new."""
     seconds = [after.finished - before.finished for before, after in pairwise(reports)]
     slow = len(seconds) >= limits.settle and min(seconds) > limits.slow * limits.batch
-    clear = bool(seconds) and not 1 / CLEAR <= seconds[-1] / limits.batch <= CLEAR
-    long = clear and len(seconds) >= limits.measured and sum(seconds) >= limits.patience
-    return slow or long or (len(seconds) > counting(seconds, limits) and settled(seconds, limits.settle))
+    long = len(seconds) >= limits.measured and sum(seconds) >= limits.patience and _clear(seconds[-1], limits)
+    return slow or long or (len(seconds) > _long_enough(seconds, limits) and settled(seconds, limits.settle))
+
+
+def _clear(seconds: float, limits: Limits) -> bool:
+    """Whether a batch is so long, or so short, that another one says the same."""
+    return not 1 / CLEAR <= seconds / limits.batch <= CLEAR
 
 
 def counting(seconds: Sequence[float], limits: Limits) -> int:
-    """How many batches count: so many of the last ones that they are long enough together.
+    """How many batches count: so many of the last ones that they are long enough together; near B both that settled.
 
-    >>> counting([3.0, 0.6, 0.5, 0.4], Limits(measured=1, span=1.0)), counting([3.0, 2.0], Limits(measured=1, span=1.0))
-    (3, 1)
+    >>> one = Limits(measured=1, span=1.0, batch=2.0)
+    >>> counting([3.0, 0.6, 0.5, 0.4], one), counting([3.0, 4.0], one), counting([3.0, 2.1, 2.0], one)
+    (3, 1, 2)
     """
+    near = min(2 * limits.settle, len(seconds)) if seconds and not _clear(seconds[-1], limits) else 0
+    return max(_long_enough(seconds, limits), near)
+
+
+def _long_enough(seconds: Sequence[float], limits: Limits) -> int:
     together = accumulate(reversed(seconds))
     enough = next((n for n, length in enumerate(together, 1) if length >= limits.span), len(seconds))
     return max(enough, limits.measured)
