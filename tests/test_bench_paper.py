@@ -639,7 +639,7 @@ def _results(directory: Path) -> list[Path]:
     errors = accuracy.summary(
         [accuracy.OperatorErrors("cq1", "duckdb", 5e3, Kind.DB, "agg1", "duckdb", 1.0, 1.1, 0.01, 0.03, 3.0)], ()
     )
-    run = Run("2026-01-01T00:00:00", 50.0, 60.0, 2, "x", {"duckdb": "2"}, 2.0, 2, 3.0, 4e5, {}, 99, ())
+    run = Run("2026-01-01T00:00:00", 50.0, 60.0, 2, "x", {"duckdb": "2"}, 2.0, 2, 3.0, 4e5, {}, 99, 41.0, ())
     row = quick.Row("cq1", "duckdb", 1e4, Reading(0.25, Basis.MEASURED), Reading(5.0, Basis.AT_LEAST), None)
     looked = quick.Quick(run, (row,), ())
     times = table2.Report(1, (table2.Row("2-way", 6, 64, 11, True, 1.0, 0.1, 0.02),))

@@ -47,7 +47,8 @@ class Run:
     give_up: float
     highest: float
     filled: dict[str, float]  # the same, where a database keeps the windows
-    trials: int
+    trials: int  # with those of earlier runs, where they were kept
+    trial_minutes: float  # that all of these took
     failures: tuple[Failure, ...]
 
 
@@ -98,6 +99,7 @@ def run_all(
             ("decision", 32.0, lambda: _decision(lab, directory, queries, databases)),
             ("figure6", 1.0, lambda: _figure6(lab, directory, queries, databases)),
             # What there was no time for, and the rates in between.
+            ("window-slide", 1.0, lambda: _window_slide(lab, directory, databases)),
             ("figure5", 2.0, lambda: _figure5(lab, directory, queries, databases, requested=True)),
         ]
         _share_out(lab, [step for step in steps if step[0] in only])
@@ -176,6 +178,7 @@ def about(lab: Lab, begun: datetime, budget: float, started: float) -> Run:
         lab.highest,
         {name: rate for name in LOADED if (rate := lab.highest_on(name)) < lab.highest},
         len(lab.trials),
+        sum(t.wall for t in lab.trials.values()) / 60,
         tuple(lab.failures),
     )
 
