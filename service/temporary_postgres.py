@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
+from warnings import catch_warnings, simplefilter
 
 from optimizer.errors import PenstockError
 
@@ -26,7 +27,9 @@ def postgres(url: str | None) -> Iterator[str]:
             "measuring on PostgreSQL needs a server: give its address with --url, leave it out with --db duckdb, or "
             "pip install pgserver"
         )
-    import pgserver  # an extra
+    with catch_warnings():  # that there is no XDG_RUNTIME_DIR, and a directory under /tmp is used
+        simplefilter("ignore")
+        import pgserver  # an extra
 
     server = pgserver.get_server(Path(mkdtemp(prefix="penstock-pg-")), cleanup_mode="delete")
     try:
