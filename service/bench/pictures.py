@@ -18,7 +18,7 @@ from service.bench.crossover import Crossovers
 from service.bench.curve import Basis, Reading
 from service.bench.figure5 import Figure5, Panel
 from service.bench.figure6 import Figure6
-from service.bench.plans import Kind
+from service.bench.plans import ALL_IN_SPARK, Kind
 from service.bench.table2 import Report as Table2
 from service.bench.verdicts import Decision
 from service.bench.window_slide import WindowSlide
@@ -175,7 +175,9 @@ def window_slide(found: WindowSlide, directory: Path) -> list[Path]:
         figure, axes = _panels(1, len(databases), 4.6, 3.4)
         for database, one in zip(databases, axes[0], strict=True):
             for kind, colour in COLOURS.items():
-                rows = [r for r in found.rows if r.kind is kind and r.database == database and r.u is not None]
+                # All in Spark is the same beside any database, and measured beside one.
+                own = [r for r in found.rows if r.database == database or kind in ALL_IN_SPARK]
+                rows = [r for r in own if r.kind is kind and r.u is not None]
                 one.plot(
                     [r.ratio for r in rows], [r.u for r in rows if r.u], color=colour, marker="o", label=NAMES[kind]
                 )
