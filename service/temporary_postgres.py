@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
-from warnings import catch_warnings, simplefilter
+from warnings import catch_warnings, filterwarnings
 
 from optimizer.errors import PenstockError
 
@@ -27,8 +27,8 @@ def postgres(url: str | None) -> Iterator[str]:
             "measuring on PostgreSQL needs a server: give its address with --url, leave it out with --db duckdb, or "
             "pip install pgserver"
         )
-    with catch_warnings():  # that there is no XDG_RUNTIME_DIR, and a directory under /tmp is used
-        simplefilter("ignore")
+    with catch_warnings():
+        filterwarnings("ignore", message="XDG_RUNTIME_DIR")  # a directory under /tmp does as well
         import pgserver  # an extra
 
     server = pgserver.get_server(Path(mkdtemp(prefix="penstock-pg-")), cleanup_mode="delete")

@@ -167,12 +167,10 @@ def _contest(lab: Lab, query: Query, database: str, rates: tuple[float, float], 
     best = min(zip(trials, both, strict=True), key=lambda own: own[0].u)[1]
     if which == 0 or best is picked:
         return
-    for one in (picked, best):
-        lab.search(query, one, rate)
-    if all(top is None for _, top in (bracket(lab.points(query, one)) for one in (picked, best))):
+    brackets = [bracket(lab.search(query, one, rate)) for one in (picked, best)]
+    if all(above is None for _, above in brackets):
         return  # both keep up with all that is looked at
-    ends = {p.rate for one in (picked, best) for p in bracket(lab.points(query, one)) if p is not None}
-    for end in sorted(ends):
+    for end in sorted({p.rate for both_ends in brackets for p in both_ends if p is not None}):
         lab.in_turns(query, [picked, best], end, ROUNDS)
 
 

@@ -104,8 +104,7 @@ def _about(run: Run) -> str:
         f"Measured {run.begun} on {run.cores} cores ({run.machine}; {versions}), in {run.minutes:.0f} minutes of "
         f"{run.budget:.0f} with {run.trials} trials of {run.trial_minutes:.0f} minutes together; where a file kept the "
         f"trials of runs before this one, they are among them. B = {run.batch:g} s, {run.measured_batches} batches "
-        "each, given up "
-        f"after {run.give_up:g} B. Maxima are looked for up to {run.highest:,.0f} tuples/s{filled}.\n"
+        f"each, given up after {run.give_up:g} B. Maxima are looked for up to {run.highest:,.0f} tuples/s{filled}.\n"
     )
     return text + ("\nTrials that failed:\n" + "\n".join(failed) + "\n" if failed else "")
 
